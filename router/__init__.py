@@ -1,0 +1,1 @@
+"""The gateway: HTTP, model scheduling, supervision of the children."""
