@@ -10,7 +10,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-WORDS = ["llama", "herd", "mountain", "river", "stone", "bread", "market", "morning", "cloud", "bridge", "winter", "harvest", "lantern", "valley", "copper", "garden", "thunder", "village", "silver", "meadow", "canyon", "orchard", "saddle", "compass", "granite", "prairie", "walnut", "feather", "kettle", "harbor"]
+WORDS = (
+    "llama herd mountain river stone bread market morning cloud bridge winter harvest lantern valley copper garden "
+    "thunder village silver meadow canyon orchard saddle compass granite prairie walnut feather kettle harbor"
+).split()
 
 
 @dataclass
