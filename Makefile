@@ -35,7 +35,7 @@ demo-model: $(VENV)/.demo-model
 demo: install demo-model
 	@$(BIN)/python -P tests/tools/demo.py --port $(DEMO_PORT) $(if $(ONCE),--once)
 
-test: dev demo-model
+test: check demo-model
 	$(BIN)/python -m pytest -m "not slow"
 
 test-slow: dev demo-model
