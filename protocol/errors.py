@@ -24,6 +24,8 @@ class ErrorKind(enum.StrEnum):
     READER_TOO_SLOW = "reader_too_slow"
     NO_SPACE = "no_space"
     INTERNAL = "internal"
+    FORBIDDEN = "forbidden"
+    """A hub refuses access: gated, private, or a token that is not accepted."""
 
 
 class WireError(Struct, frozen=True, omit_defaults=True):
