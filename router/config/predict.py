@@ -1,0 +1,160 @@
+"""Predicts the memory of a model that was never run, per device, from its header and its load parameters.
+
+Measurements replace a prediction as soon as there are any; until then it must not be too small by much, since admission
+believes it, nor so large that a model that fits is refused.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from protocol.load import LoadParameters
+from router.config.facts import ModelFacts
+from router.config.ggml import CACHE_TYPES
+from router.scheduling.model import Need
+
+HOST = "host"
+
+PROCESS_BYTES = 72 << 20
+"""Private memory of a worker with the engine imported and no model."""
+VOCABULARY_BYTES_PER_TOKEN = 640
+"""The model's own vocabulary, the second one that serves while the weights sleep, and the mask builder's."""
+CPU_CONTEXT = 32_768
+GPU_CONTEXT = 65_536
+CONTEXT_STEP = 256
+WINDOW_PADDING = 256
+
+
+class Prediction(Struct, frozen=True):
+    """Bytes on one device, apart by what they are for."""
+
+    device: str
+    weights: int
+    context: int
+    compute: int
+    shared: tuple[tuple[str, int], ...] = ()
+    """The part of `weights` that other workers of the same file share, per (dev, inode)."""
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.context + self.compute
+
+    def need(self) -> Need:
+        mapped = sum(size for _, size in self.shared)
+        return Need(self.device, self.total - mapped, self.shared)
+
+
+def kv_bytes(facts: ModelFacts, parameters: LoadParameters, ctx_size: int) -> tuple[int, ...]:
+    """Bytes of the KV cache (or recurrent state) that each layer keeps for `ctx_size` cells and all slots."""
+    k_block, k_size = CACHE_TYPES[parameters.cache_type_k]
+    v_block, v_size = CACHE_TYPES[parameters.cache_type_v]
+    cells = _padded(ctx_size, CONTEXT_STEP)
+    windowed = cells
+    if not parameters.swa_full:
+        wanted = facts.window * parameters.slots + parameters.ubatch_size
+        windowed = min(cells, _padded(wanted, WINDOW_PADDING))
+    state = 0
+    if facts.recurrence is not None:
+        state = 4 * parameters.slots * (facts.recurrence.convolution + facts.recurrence.state)
+    sizes: list[int] = []
+    for heads, sliding in zip(facts.kv_heads, facts.sliding, strict=True):
+        if not heads:
+            sizes.append(state)
+            continue
+        here = windowed if sliding else cells
+        if facts.latent_kv:
+            sizes.append(here * facts.latent_kv * k_size // k_block)
+        else:
+            k = heads * facts.key_length * k_size // k_block
+            v = heads * facts.value_length * v_size // v_block
+            sizes.append(here * (k + v))
+    return tuple(sizes)
+
+
+def compute_bytes(facts: ModelFacts, parameters: LoadParameters, ctx_size: int) -> int:
+    """Bytes of the compute buffer: the widest tensors of a micro-batch, and the attention scores or their mask."""
+    batch = parameters.ubatch_size
+    wide = 4 * facts.n_embd + 2 * facts.n_ff + facts.n_head * facts.key_length
+    floats = batch * (wide + facts.n_vocab)
+    scores = batch * ctx_size * (facts.n_head if parameters.flash_attn == "off" else 2)
+    return 4 * (floats + scores)
+
+
+def choose_context(facts: ModelFacts, parameters: LoadParameters, on_gpu: bool, usable: int | None) -> int:
+    """The context size for a model whose preset names none: what it was trained for, within what fits.
+
+    `usable` is bytes of the device that would hold the cache, None if unknown. Never below 2,048 cells: a model that
+    does not fit even so is refused at admission, with the numbers.
+    """
+    limit = GPU_CONTEXT if on_gpu else CPU_CONTEXT
+    size = min(facts.n_ctx_train or limit, limit)
+    if usable is None:
+        return size
+    fixed = facts.tensor_bytes + PROCESS_BYTES + VOCABULARY_BYTES_PER_TOKEN * facts.n_vocab
+    while size > 2_048:
+        if fixed + sum(kv_bytes(facts, parameters, size)) + compute_bytes(facts, parameters, size) <= usable:
+            break
+        size = max(2_048, size // 2)
+    return size
+
+
+def predict(
+    facts: ModelFacts,
+    parameters: LoadParameters,
+    *,
+    projector: ModelFacts | None = None,
+    draft: ModelFacts | None = None,
+    gpu: str = "",
+) -> tuple[Prediction, ...]:
+    """Predict the memory of one worker. `gpu` names the device that offloaded layers go to, "" where there is none.
+
+    Several GPUs are added up under the first one's name: how llama.cpp splits a model is known only after it is loaded.
+    """
+    ctx_size = parameters.ctx_size or choose_context(facts, parameters, bool(gpu), None)
+    kv = kv_bytes(facts, parameters, ctx_size)
+    compute = compute_bytes(facts, parameters, ctx_size)
+    offloaded = _offloaded(facts, parameters) if gpu else 0
+    first = facts.n_layer - min(offloaded, facts.n_layer)
+    on_gpu = sum(facts.layer_bytes[first:]) - _experts_kept(facts, parameters, first)
+    kv_on_gpu = sum(kv[first:])
+    if offloaded > facts.n_layer:
+        on_gpu += facts.output_bytes
+    if projector is not None and gpu:
+        on_gpu += projector.tensor_bytes
+    on_host = facts.tensor_bytes - min(on_gpu, facts.tensor_bytes)
+    extra = PROCESS_BYTES + VOCABULARY_BYTES_PER_TOKEN * facts.n_vocab + 4 * parameters.slots * facts.n_vocab
+    shared = _shared(facts, on_host) if parameters.mmap else ()
+    weights = on_host
+    if projector is not None and not gpu:
+        weights += projector.tensor_bytes
+    if draft is not None:
+        weights += draft.tensor_bytes
+        extra += sum(kv_bytes(draft, parameters, ctx_size)) + compute_bytes(draft, parameters, ctx_size)
+    host = Prediction(HOST, weights, sum(kv) - kv_on_gpu, extra + (0 if gpu else compute), shared)
+    if not gpu:
+        return (host,)
+    return (host, Prediction(gpu, on_gpu, kv_on_gpu, compute))
+
+
+def _shared(facts: ModelFacts, on_host: int) -> tuple[tuple[str, int], ...]:
+    """Mapped bytes per file; layers that went to a GPU are taken off each file in proportion."""
+    if not facts.tensor_bytes:
+        return ()
+    return tuple(
+        (identity.inode_text, size * on_host // facts.tensor_bytes) for _, identity, size in facts.files if size
+    )
+
+
+def _offloaded(facts: ModelFacts, parameters: LoadParameters) -> int:
+    """Layers on the GPU; one more than the model has means the output head too."""
+    everything = facts.n_layer + 1
+    return everything if parameters.n_gpu_layers < 0 else min(parameters.n_gpu_layers, everything)
+
+
+def _experts_kept(facts: ModelFacts, parameters: LoadParameters, first: int) -> int:
+    """Bytes of expert weights in offloaded layers that `n-cpu-moe` keeps in main memory."""
+    return sum(facts.expert_bytes[first : max(first, parameters.n_cpu_moe)])
+
+
+def _padded(size: int, step: int) -> int:
+    return -(-size // step) * step
