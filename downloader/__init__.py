@@ -1,1 +1,1 @@
-"""The process that fetches models."""
+"""Fetches models from a hub into the standard cache: plans, queues, resumes, verifies, publishes."""

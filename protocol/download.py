@@ -228,7 +228,7 @@ class DownloadProgress(Struct, frozen=True, tag="download_progress", omit_defaul
 
 
 class DownloadDone(Struct, frozen=True, tag="download_done", omit_defaults=True):
-    """All files are verified and in the cache. `path` is the first model file; `fetched` bytes came over the network."""
+    """All files are verified and in the cache. `path` is the first model file, `fetched` the bytes that were sent."""
 
     job: int
     path: str
