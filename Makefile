@@ -5,6 +5,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO_PORT ?= 8080
 
+# GCC 12's AMX header loses the tile configuration, and llama.cpp's AMX kernels then die of an illegal instruction:
+# leave them out. The macro does not exist on other processors, where this changes nothing.
+export CFLAGS += -U__AMX_INT8__
+export CXXFLAGS += -U__AMX_INT8__
+
 .PHONY: install dev demo demo-model test test-slow check format sim soak bench clean
 
 install: $(VENV)/.installed
