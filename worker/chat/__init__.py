@@ -1,0 +1,1 @@
+"""What a model wrote, taken apart: content, reasoning and tool calls, as they stream."""

@@ -1,0 +1,150 @@
+"""The text a parser reads: primitives that wait for as much of it as a decision needs, and no more.
+
+A family's parser is a generator: it reads from a `Stream` with `yield from` and emits pieces; each bare `yield` inside
+the primitives means "more text, please". So a parser reads like one for a complete text and still streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import TypeVar
+
+from protocol.generate import ToolCallDelta
+from worker.chat.pieces import Content, Piece, Reasoning
+
+T = TypeVar("T")
+Steps = Generator[None, None, T]
+Sink = Callable[[str], None]
+
+
+def held_back(text: str, markers: Sequence[str]) -> int:
+    """How many characters at the end of `text` could be the beginning of a marker."""
+    longest = min(len(text), max((len(marker) for marker in markers), default=1) - 1)
+    for size in range(longest, 0, -1):
+        tail = text[-size:]
+        if any(marker.startswith(tail) for marker in markers):
+            return size
+    return 0
+
+
+class Stream:
+    """Text that has come and was not read yet, and the pieces read from it."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.ended = False
+        self.pieces: list[Piece] = []
+
+    def emit(self, piece: Piece) -> None:
+        """Add a piece, joined to the one before where both are plain text of one kind."""
+        if not isinstance(piece, ToolCallDelta) and not piece.text:
+            return
+        last = self.pieces[-1] if self.pieces else None
+        if isinstance(piece, Content) and isinstance(last, Content):
+            self.pieces[-1] = Content(last.text + piece.text)
+        elif isinstance(piece, Reasoning) and isinstance(last, Reasoning):
+            self.pieces[-1] = Reasoning(last.text + piece.text)
+        else:
+            self.pieces.append(piece)
+
+    def content(self, text: str) -> None:
+        self.emit(Content(text))
+
+    def reasoning(self, text: str) -> None:
+        self.emit(Reasoning(text))
+
+    def take(self, size: int) -> str:
+        """Remove and return the next characters."""
+        taken, self.text = self.text[:size], self.text[size:]
+        return taken
+
+    def until(self, markers: Sequence[str], sink: Sink) -> Steps[str]:
+        """Pass text to `sink` up to the earliest marker, which is removed and returned; "" at the end of the text."""
+        while True:
+            found = earliest(self.text, markers)
+            if found is not None:
+                position, marker = found
+                rest = self.text[position:]
+                longer = any(other != marker and other.startswith(rest) for other in markers)
+                if not longer or self.ended:
+                    sink(self.take(position))
+                    self.take(len(marker))
+                    return marker
+                sink(self.take(position))
+            else:
+                keep = 0 if self.ended else held_back(self.text, markers)
+                sink(self.take(len(self.text) - keep))
+                if self.ended:
+                    return ""
+            yield
+
+    def starts(self, *markers: str) -> Steps[str]:
+        """Which marker the text begins with (the longest), without reading it; waits while that is open."""
+        while True:
+            matching = [marker for marker in markers if self.text.startswith(marker)]
+            open_still = any(len(marker) > len(self.text) and marker.startswith(self.text) for marker in markers)
+            if self.ended or not open_still:
+                return max(matching, key=len, default="")
+            yield
+
+    def accept(self, *markers: str) -> Steps[str]:
+        """Read one of the markers if the text begins with it; returns it, or ""."""
+        marker = yield from self.starts(*markers)
+        self.take(len(marker))
+        return marker
+
+    def spaces(self) -> Steps[str]:
+        """Read white space; returns it."""
+        taken = ""
+        while True:
+            stripped = self.text.lstrip()
+            taken += self.take(len(self.text) - len(stripped))
+            if self.text or self.ended:
+                return taken
+            yield
+
+    def peek(self) -> Steps[str]:
+        """The next character, without reading it; "" at the end of the text."""
+        while not self.text and not self.ended:
+            yield
+        return self.text[:1]
+
+
+def earliest(text: str, markers: Sequence[str]) -> tuple[int, str] | None:
+    """Position and name of the marker that comes first; of several at one place, the longest."""
+    best: tuple[int, str] | None = None
+    for marker in markers:
+        position = text.find(marker)
+        if position >= 0 and (
+            best is None or position < best[0] or (position == best[0] and len(marker) > len(best[1]))
+        ):
+            best = (position, marker)
+    return best
+
+
+class StreamParser:
+    """Drives one family's generator as a `Parser`."""
+
+    def __init__(self, run: Callable[[Stream], Steps[None]]) -> None:
+        self._stream = Stream()
+        self._steps = run(self._stream)
+        self._done = False
+
+    def feed(self, text: str) -> list[Piece]:
+        self._stream.text += text
+        return self._advance()
+
+    def finish(self) -> list[Piece]:
+        self._stream.ended = True
+        return self._advance()
+
+    def _advance(self) -> list[Piece]:
+        if not self._done:
+            try:
+                next(self._steps)
+            except StopIteration:
+                self._done = True
+        if self._done:
+            self._stream.content(self._stream.take(len(self._stream.text)))
+        pieces, self._stream.pieces = self._stream.pieces, []
+        return pieces
