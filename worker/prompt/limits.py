@@ -15,7 +15,7 @@ MAX_SOURCE_CHARS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class RenderLimits:
-    """Bounds of one rendering: seconds, loop iterations and macro calls together, characters of any text, list items."""
+    """Bounds of one rendering: seconds, loop iterations and macro calls, characters of a text, items of a list."""
 
     seconds: float = 5.0
     steps: int = 1_000_000
@@ -51,11 +51,14 @@ class Meter:
         return True
 
     def charge(self, size: int) -> None:
-        """Refuse a value of `size` characters or items before it is made."""
+        """Refuse a text of `size` characters before it is made."""
         if size > self.limits.chars:
-            raise RenderLimitExceeded(
-                f"the template makes a value of more than {self.limits.chars} characters or items"
-            )
+            raise RenderLimitExceeded(f"the template makes a text of more than {self.limits.chars} characters")
+
+    def charge_items(self, count: int) -> None:
+        """Refuse a list of `count` items before it is made."""
+        if count > self.limits.items:
+            raise RenderLimitExceeded(f"the template makes a list of more than {self.limits.items} items")
 
     def bounded(self, value: Any) -> Any:
         """The value itself, if it is not too large to keep."""
