@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from pathlib import Path
 
@@ -103,7 +104,7 @@ def test_an_adapter_changes_the_logits(tmp_path: Path) -> None:
     with opened(base) as engine:
         adapter = llama_cpp.llama_adapter_lora_init(engine.model, str(adapter_path).encode())
         adapters = (llama_cpp.llama_adapter_lora_p_ctypes * 1)(adapter)
-        llama_cpp.llama_set_adapters_lora(engine.context, adapters, 1, (llama_cpp.ctypes.c_float * 1)(1.0))
+        llama_cpp.llama_set_adapters_lora(engine.context, adapters, 1, (ctypes.c_float * 1)(1.0))
         engine.decode(engine.tokenize("Hello"))
         assert not np.allclose(plain, engine.logits(), atol=1e-2)
 
