@@ -13,6 +13,7 @@ import zmq
 
 from protocol import codec
 from protocol.bootstrap import Bootstrap, CurveKeys, identity_of
+from protocol.control import QueryStatus
 from protocol.errors import ProtocolViolation
 from router.scheduling.events import Child
 
@@ -97,6 +98,17 @@ class Link:
             # The descriptor is edge-triggered: a send may swallow the edge of a frame that arrived meanwhile.
             self._ask_drain()
 
+    def is_silent(self, child: Child) -> bool:
+        """Whether everything has been delivered that a child sent whose process has ended."""
+        try:
+            self.send(child, QueryStatus(0))
+        except ChildGone:
+            # The socket lets go of a peer behind its last frame: what there is can be read now.
+            while self._drain():
+                pass
+            return True
+        return False
+
     def close(self) -> None:
         """Stop listening and remove the socket file. The children are gone by now, or will go for it."""
         if self._loop is not None:
@@ -112,10 +124,11 @@ class Link:
             self._drain_asked = True
             self._loop.call_soon(self._drain)
 
-    def _drain(self) -> None:
+    def _drain(self) -> bool:
+        """Deliver what has arrived, within the limit. Says whether there may be more."""
         self._drain_asked = False
-        if self._loop is None or not cast(int, self._socket.get(zmq.EVENTS)) & zmq.POLLIN:
-            return
+        if self._loop is None or self._draining or not cast(int, self._socket.get(zmq.EVENTS)) & zmq.POLLIN:
+            return False
         self._draining = True
         exhausted = False
         try:
@@ -124,12 +137,13 @@ class Link:
                     identity, *frames = self._socket.recv_multipart(zmq.NOBLOCK)
                 except zmq.Again:
                     exhausted = True
-                    return
+                    return False
                 self._deliver(identity, frames)
         finally:
             self._draining = False
             if not exhausted:
                 self._ask_drain()
+        return True
 
     def _deliver(self, identity: bytes, frames: list[bytes]) -> None:
         child = self._children.get(identity)
