@@ -61,6 +61,8 @@ class RequestArrived(Struct, frozen=True):
     needs_weights: bool = True
     """False for work that a sleeping worker does asleep (tokenize, templates)."""
     digest: str = ""
+    name: str = ""
+    """The id that the client sent: it holds the model until `UnloadAsked` gives it up."""
 
 
 class RequestAnswered(Struct, frozen=True):
@@ -77,6 +79,7 @@ class RequestLeft(Struct, frozen=True):
 
 class LoadAsked(Struct, frozen=True):
     model: str
+    name: str = ""
 
 
 class UnloadAsked(Struct, frozen=True):
@@ -97,6 +100,7 @@ class ModelsChanged(Struct, frozen=True):
 
     models: tuple[ModelEntry, ...]
     policy: Policy
+    restart: tuple[str, ...] = ()
 
 
 class StopAsked(Struct, frozen=True):
@@ -129,6 +133,12 @@ class ChildReported(Struct, frozen=True):
 
     child: Child
     status: UpdateStatus
+
+
+class ChildProgressed(Struct, frozen=True):
+    """The process was seen to work (CPU time, page faults, bytes read): a sign of life during a load."""
+
+    child: Child
 
 
 class ChildExited(Struct, frozen=True):
@@ -187,6 +197,7 @@ Event = (
     | SpawnFailed
     | ChildConnected
     | ChildReported
+    | ChildProgressed
     | ChildExited
     | ChildStuck
     | RequestEnded

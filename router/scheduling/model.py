@@ -18,6 +18,9 @@ class Need(Struct, frozen=True, omit_defaults=True):
     measured: bool = False
 
 
+Needs = tuple[Need, ...]
+
+
 class ModelEntry(Struct, frozen=True, omit_defaults=True):
     """One load key. Times are seconds, 0 = never or none. `names` are the ids that clients may send."""
 
