@@ -178,14 +178,15 @@ class Store:
             return
         blob = self.blob(plan.repo, file.blob)
         pointer.parent.mkdir(parents=True, exist_ok=True)
-        aside = pointer.with_name(f".{pointer.name}.{secrets.token_hex(4)}.tmp")
+        pointer.unlink(missing_ok=True)  # a link whose blob is gone
         try:
-            aside.symlink_to(os.path.relpath(blob, pointer.parent))
+            pointer.symlink_to(os.path.relpath(blob, pointer.parent))
         except OSError as error:
             if error.errno not in (errno.EPERM, errno.EACCES, errno.EOPNOTSUPP):
                 raise
+            aside = pointer.with_name(f".{pointer.name}.{secrets.token_hex(4)}.tmp")
             shutil.copyfile(blob, aside)  # a file system without links: as the hub's library does
-        os.replace(aside, pointer)
+            os.replace(aside, pointer)
 
     # What is cached
 

@@ -228,11 +228,11 @@ class DownloadProgress(Struct, frozen=True, tag="download_progress", omit_defaul
 
 
 class DownloadDone(Struct, frozen=True, tag="download_done", omit_defaults=True):
-    """All files are verified and in the cache. `path` is the first model file, `fetched` the bytes that were sent."""
+    """All files are verified and in the cache. `path` is the first model file, `size` the bytes of all files."""
 
     job: int
     path: str
-    fetched: int = 0
+    size: int = 0
 
 
 class DownloadCancelled(Struct, frozen=True, tag="download_cancelled", omit_defaults=True):
