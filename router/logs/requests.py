@@ -12,20 +12,16 @@ logger = logging.getLogger("llamaherd.request")
 
 
 class RequestRecord(Struct, frozen=True, omit_defaults=True):
-    """What became of one request. Times are milliseconds, None for a phase that it did not reach.
+    """What became of one request to a model. Times are milliseconds, None for a phase that it did not reach.
 
-    `end` is the finish reason of the answer (`stop`, `length`, `tool_calls`), or why there is none
-    (`cancelled`, `client_gone`, `error`, and the kind of the error in `error`).
+    `end` is how the answer ended (`eos`, `word`, `limit`, `tool_calls`, `done`), or the kind of the error.
     """
 
     id: str
-    method: str
-    path: str
-    status: int
+    model: str
     end: str
     total_ms: float
     key: str = ""
-    model: str = ""
     queue_ms: float | None = None
     load_ms: float | None = None
     ttft_ms: float | None = None
@@ -35,14 +31,18 @@ class RequestRecord(Struct, frozen=True, omit_defaults=True):
     error: str = ""
 
 
-def log_request(record: RequestRecord, *, polling: bool = False) -> None:
-    """Log one finished request. `polling` marks what clients ask all the time: it is logged at debug only."""
-    level = logging.DEBUG if polling else logging.WARNING if record.status >= 500 else logging.INFO
+_FAULTS = frozenset({"internal", "worker_died", "load_failed"})
+"""Ends that are nobody's wish and no client's mistake."""
+
+
+def log_request(record: RequestRecord) -> None:
+    """Log one finished request."""
+    level = logging.WARNING if record.end in _FAULTS else logging.INFO
     if not logger.isEnabledFor(level):
         return
     fields = {
         name: round(value, 1) if isinstance(value, float) else value
         for name, value in structs.asdict(record).items()
-        if value not in (None, "") and name not in ("method", "path", "status")
+        if value not in (None, "")
     }
-    logger.log(level, "%s %s %d", record.method, record.path, record.status, extra={FIELDS: fields})
+    logger.log(level, "request", extra={FIELDS: fields})

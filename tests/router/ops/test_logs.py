@@ -33,10 +33,7 @@ def _restore_logging() -> Iterator[None]:
 
 RECORD = RequestRecord(
     id="req-1",
-    method="POST",
-    path="/v1/chat/completions",
-    status=200,
-    end="stop",
+    end="eos",
     total_ms=812.3456,
     key="ci",
     model="qwen",
@@ -57,9 +54,9 @@ def test_json_is_chosen_where_there_is_no_terminal() -> None:
     assert parsed == {
         "level": "info",
         "logger": "llamaherd.request",
-        "message": "POST /v1/chat/completions 200",
+        "message": "request",
         "id": "req-1",
-        "end": "stop",
+        "end": "eos",
         "total_ms": 812.3,
         "key": "ci",
         "model": "qwen",
@@ -94,7 +91,7 @@ def test_console_lines_are_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
     log_request(RECORD)
     logging.getLogger("x").warning("careful", extra={FIELDS: {"why": 'it "may" fail', "empty": ""}})
     first, second = stream.getvalue().splitlines()
-    assert first.split(" ", 1)[1].startswith("I POST /v1/chat/completions 200 id=req-1 end=stop total_ms=812.3")
+    assert first.split(" ", 1)[1].startswith("I request id=req-1 model=qwen end=eos total_ms=812.3")
     assert second.split(" ", 1)[1] == r'W careful why="it \"may\" fail" empty=""'
     assert "\x1b" not in first
 
@@ -114,21 +111,23 @@ def test_a_terminal_may_refuse_colour(monkeypatch: pytest.MonkeyPatch, variable:
     assert "\x1b" not in plain.getvalue()
 
 
-def test_polling_is_silent_at_info_and_failures_are_warnings() -> None:
+@pytest.mark.parametrize(("end", "level"), [("eos", "info"), ("invalid_request", "info"), ("worker_died", "warning")])
+def test_faults_are_warnings_and_mistakes_of_clients_are_not(end: str, level: str) -> None:
     stream = io.StringIO()
     configure_logging(stream=stream)
-    log_request(RECORD, polling=True)
-    assert stream.getvalue() == ""
-    log_request(RequestRecord("r", "POST", "/v1/completions", 503, "error", 1.0, error="worker_died"))
-    assert json.loads(stream.getvalue())["level"] == "warning"
+    log_request(RequestRecord("r", "m", end, 1.0))
+    assert json.loads(stream.getvalue())["level"] == level
 
 
 def test_the_level_changes_at_run_time() -> None:
     stream = io.StringIO()
     configure_logging(stream=stream)
+    set_level("warning")
+    log_request(RECORD)
+    assert stream.getvalue() == ""
     set_level("DEBUG")
     assert current_level() == "debug"
-    log_request(RECORD, polling=True)
+    log_request(RECORD)
     assert "req-1" in stream.getvalue()
     with pytest.raises(UnknownLevel, match="debug, info, warning, error"):
         set_level("loud")
