@@ -1,0 +1,47 @@
+"""Notices that a client has left while its answer is still being made."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+
+from starlette.types import Receive
+
+from router.http.errors import ClientGone
+
+
+class WhileConnected:
+    """Ends its block with `ClientGone` as soon as the client closes the connection.
+
+    To be entered once the body has been read: from then on ASGI's `receive` answers only when the client goes.
+    """
+
+    __slots__ = ("_gone", "_receive", "_task", "_watch")
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._gone = False
+
+    def __enter__(self) -> WhileConnected:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("only a task has a client")
+        self._task = task
+        self._watch = asyncio.create_task(self._wait())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._watch.cancel()
+        if self._gone and isinstance(error, asyncio.CancelledError):
+            # Somebody else's cancellation, if there is one besides ours, goes on.
+            if self._task.uncancel() > 0:
+                return
+            raise ClientGone from None
+
+    async def _wait(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._gone = True
+        self._task.cancel()

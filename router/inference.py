@@ -1,0 +1,151 @@
+"""The use case: admit a request, follow it by its id, and give it up when nobody waits for it any more."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import time
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct
+
+from protocol.codec import Work, encode
+from protocol.errors import ErrorKind, WireError
+from protocol.generate import Generate
+from protocol.text import ApplyTemplate, CountTokens, Detokenize, Tokenize
+from router.config.model import Model
+from router.fanin import FanIn
+from router.scheduling.events import RequestAnswered, RequestArrived, RequestLeft
+from router.supervision.owner import Owner
+from router.transport.encoder import Encoder
+from router.transport.stream import CAPACITY, RequestStream
+
+VOCABULARY_WORK = (Tokenize, Detokenize, ApplyTemplate, CountTokens)
+
+
+class Options(Struct, frozen=True):
+    """How a request wants to be treated. `deadline` is seconds from now, `keep_alive` seconds of idleness.
+
+    `owner` names the key that it came with; only that key may cancel it.
+    """
+
+    priority: int = 0
+    deadline: float | None = None
+    autoload: bool = True
+    keep_alive: float | None = None
+    owner: str = ""
+
+
+class Ticket(Struct, eq=False):
+    """A request that was admitted. `id` is the one its client sees."""
+
+    id: str
+    requests: tuple[int, ...]
+    model: str
+    owner: str
+    stream: RequestStream
+    kept: bool = False
+    """Somebody may come back for it: a reader that leaves does not end it."""
+
+
+class Inference:
+    """Admits work and keeps the tickets of what has not ended."""
+
+    def __init__(self, owner: Owner, ring: int = CAPACITY) -> None:
+        self._owner = owner
+        self._ring = ring
+        self._numbers = itertools.count(1)
+        self._tickets: dict[str, Ticket] = {}
+
+    def __len__(self) -> int:
+        return len(self._tickets)
+
+    def submit(self, id: str, model: Model, work: Work, encoder: Encoder, options: Options) -> Ticket:
+        """Hand work to the scheduler. Its answer, or why there is none, comes through the ticket's stream."""
+        request = next(self._numbers)
+        stream = self._stream(request, (request,), encoder)
+        self._admit(model, work, request, stream, options)
+        return self._ticket(id, (request,), model, options, stream)
+
+    def submit_all(
+        self, id: str, model: Model, works: Sequence[Generate], encoder: Encoder, options: Options
+    ) -> Ticket:
+        """Hand several generations to the scheduler that make one answer. Their choices are numbered in order."""
+        if len(works) == 1:
+            return self.submit(id, model, works[0], encoder, options)
+        requests = tuple(next(self._numbers) for _ in works)
+        stream = self._stream(requests[0], requests, encoder)
+        ticket = self._ticket(id, requests, model, options, stream)
+        parts = FanIn(stream, works, abandon=lambda: self._abandon(ticket)).parts
+        for request, work, part in zip(requests, works, parts, strict=True):
+            self._admit(model, work, request, RequestStream(request, part, capacity=self._ring), options)
+        return ticket
+
+    def _stream(self, request: int, requests: tuple[int, ...], encoder: Encoder) -> RequestStream:
+        def answered() -> None:
+            for number in requests:
+                self._owner.post(RequestAnswered(number))
+
+        return RequestStream(request, encoder, on_answered=answered, capacity=self._ring)
+
+    def _ticket(
+        self, id: str, requests: tuple[int, ...], model: Model, options: Options, stream: RequestStream
+    ) -> Ticket:
+        ticket = Ticket(id=id, requests=requests, model=model.id, owner=options.owner, stream=stream)
+        self._tickets[id] = ticket
+        return ticket
+
+    def _admit(self, model: Model, work: Work, request: int, stream: RequestStream, options: Options) -> None:
+        arrived = RequestArrived(
+            request=request,
+            model=model.key,
+            priority=options.priority,
+            deadline=None if options.deadline is None else time.monotonic() + options.deadline,
+            autoload=options.autoload,
+            keep_alive=options.keep_alive,
+            needs_weights=needs_weights(work),
+            digest=digest(work),
+            name=model.id,
+        )
+        self._owner.submit(msgspec.structs.replace(work, request=request), stream, arrived)
+
+    def find(self, id: str, owner: str) -> Ticket | None:
+        """A running request by its id, if it belongs to this key."""
+        ticket = self._tickets.get(id)
+        return ticket if ticket is not None and ticket.owner == owner else None
+
+    def left(self, ticket: Ticket) -> None:
+        """A reader is through with the stream, or has gone: end the request unless somebody may come back."""
+        if ticket.kept or ticket.stream.readers > 0:
+            return
+        self.forget(ticket)
+
+    def cancel(self, ticket: Ticket, reason: str) -> None:
+        """End a request in whatever phase it is; its readers get an error."""
+        self.forget(ticket)
+        ticket.stream.fail(WireError(ErrorKind.CANCELLED, reason))
+
+    def forget(self, ticket: Ticket) -> None:
+        """Drop a ticket for good, and what is left of its work. Harmless when repeated."""
+        if self._tickets.get(ticket.id) is not ticket:
+            return
+        del self._tickets[ticket.id]
+        if not ticket.stream.ended:
+            self._abandon(ticket)
+
+    def _abandon(self, ticket: Ticket) -> None:
+        for request in ticket.requests:
+            self._owner.post(RequestLeft(request))
+
+
+def needs_weights(work: Work) -> bool:
+    """Tokens and templates need the vocabulary alone, which a sleeping worker has."""
+    return not isinstance(work, VOCABULARY_WORK)
+
+
+def digest(work: Work) -> str:
+    """Names the content of a request, so that what killed a worker twice is known when it comes again."""
+    if not isinstance(work, Generate):
+        return ""
+    return hashlib.blake2b(encode(work), digest_size=16).hexdigest()
