@@ -22,7 +22,7 @@ class ReasoningBudget:
     """Counts the tokens of one sequence's reasoning. Pure; used by one thread at a time.
 
     `starts` and `ends` are the bytes of the tags. `forced` are the tokens that end the reasoning: an optional message
-    and the end tag. `limit` is in tokens, -1 for none: then only `end_now` ends it. `is_open` says that the prompt ended
+    and the end tag. `limit` is in tokens, -1 for none: then only `end_now` ends it. `is_open` says that the prompt ends
     inside of reasoning. Each further reasoning of one answer gets the full limit again.
     """
 
