@@ -181,9 +181,7 @@ def _faults(repo: str, revision: str = "", path: str = "") -> Iterator[None]:
     except DisabledRepoError as error:
         raise DownloadFault(ErrorKind.FORBIDDEN, f"access to {repo} is disabled by the hub") from error
     except RepositoryNotFoundError as error:
-        raise DownloadFault(
-            ErrorKind.NOT_FOUND, f"there is no repository {repo}, or it is private and HF_TOKEN does not open it"
-        ) from error
+        raise _unknown(repo) from error
     except RevisionNotFoundError as error:
         raise DownloadFault(ErrorKind.NOT_FOUND, f"{repo} has no revision '{revision}'") from error
     except RemoteEntryNotFoundError as error:
@@ -191,16 +189,24 @@ def _faults(repo: str, revision: str = "", path: str = "") -> Iterator[None]:
     except HFValidationError as error:
         raise invalid(str(error)) from error
     except HfHubHTTPError as error:
-        raise _http_fault(error, what) from error
+        raise _http_fault(error, repo, what) from error
     except (httpx2.TransportError, OfflineModeIsEnabled) as error:
         raise transient(f"the hub cannot be reached for {what}: {error}") from error
     except FileMetadataError as error:
         raise transient(str(error)) from error
 
 
-def _http_fault(error: HfHubHTTPError, what: str) -> DownloadFault:
+def _unknown(repo: str) -> DownloadFault:
+    return DownloadFault(
+        ErrorKind.NOT_FOUND, f"there is no repository {repo}, or it is private and HF_TOKEN does not open it"
+    )
+
+
+def _http_fault(error: HfHubHTTPError, repo: str, what: str) -> DownloadFault:
     response = error.response
     status = response.status_code if response is not None else 0
+    if status == 401 and "Invalid credentials" not in str(error.server_message):
+        return _unknown(repo)  # how the hub answers for what may not be seen and for what does not exist
     if status in (401, 403):
         return DownloadFault(ErrorKind.FORBIDDEN, f"the hub refuses access to {what} ({status}): check HF_TOKEN")
     if status in _PATIENCE:

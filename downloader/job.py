@@ -114,4 +114,5 @@ def _follow(job: Job) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # The watching thread sits in a read and holds the lock of standard input, over which an orderly end would fall.
+    os._exit(main())
