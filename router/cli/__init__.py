@@ -1,0 +1,1 @@
+"""The command `llamaherd`: one module per subcommand."""
