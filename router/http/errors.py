@@ -71,6 +71,7 @@ STATUS = {
     ErrorKind.READER_TOO_SLOW: (503, "reader_too_slow"),
     ErrorKind.NO_SPACE: (507, "insufficient_storage_error"),
     ErrorKind.INTERNAL: (500, "server_error"),
+    ErrorKind.FORBIDDEN: (403, "permission_error"),
 }
 """Status and OpenAI/llama-server type of each kind. 500 is for faults of the gateway and the engine alone."""
 
