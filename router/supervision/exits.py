@@ -27,6 +27,10 @@ _CODE_WORDS = {
     ExitCode.PARENT_GONE: "it missed its router",
     ExitCode.CONNECTION_LOST: "it lost its connection",
 }
+_SIGNAL_GUESSES = {
+    int(signal.SIGKILL): ", perhaps by the kernel for lack of memory",
+    int(signal.SIGILL): ": the engine was compiled for another processor, or by a faulty compiler",
+}
 
 
 class Ending(Struct, frozen=True):
@@ -59,8 +63,7 @@ def _judge(ending: Ending) -> tuple[ExitReason, str]:
         return ExitReason.OUT_OF_MEMORY, f"{words}, for lack of memory"
     if ending.code < 0:
         # Nobody else kills with this signal, as a rule: an operator, or the kernel where we cannot read its counters.
-        guess = ", perhaps by the kernel for lack of memory" if ending.code == -signal.SIGKILL else ""
-        return ExitReason.SIGNAL, words + guess
+        return ExitReason.SIGNAL, words + _SIGNAL_GUESSES.get(-ending.code, "")
     load_failed = ending.dying is not None and ending.dying.reason.kind is ErrorKind.LOAD_FAILED
     if ending.code == ExitCode.LOAD_FAILED or load_failed:
         return ExitReason.LOAD_ERROR, words

@@ -9,8 +9,6 @@ import os
 import shutil
 import signal
 import stat
-import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -36,15 +34,6 @@ class ChildNote(Struct, frozen=True):
     start_time: str
 
 
-def default_base(environment: Mapping[str, str]) -> Path:
-    """Where runtime folders lie: given by systemd, the session's, or one per user in the temporary folder."""
-    if given := environment.get("RUNTIME_DIRECTORY"):
-        return Path(given.split(":")[0])
-    if session := environment.get("XDG_RUNTIME_DIR"):
-        return Path(session) / "llamaherd"
-    return Path(tempfile.gettempdir()) / f"llamaherd-{os.getuid()}"
-
-
 def start_time(pid: int) -> str:
     """When the kernel started a process, in its own unit; empty if there is none (any more)."""
     try:
@@ -59,15 +48,21 @@ def start_time(pid: int) -> str:
 class RuntimeFolder:
     """A folder of this router alone, mode 0700, removed at a clean end."""
 
-    def __init__(self, base: Path) -> None:
-        """Make the folder, under a lock that ends with this process. Raises `RuntimeFolderError`."""
-        _make_private(base)
-        self.path = base / str(os.getpid())
-        if self.path.exists():  # a router that had our process id, and is gone
-            shutil.rmtree(self.path)
-        self.path.mkdir(mode=0o700)
-        self._lock = os.open(self.path / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    def __init__(self, path: Path) -> None:
+        """Make the folder, under a lock that ends with this process, and sweep what an earlier user of it left.
+
+        Raises `RuntimeFolderError`.
+        """
+        self.path = path
+        _make_private(path)
+        self._lock = os.open(path / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise RuntimeFolderError(f"another gateway uses the runtime folder {path}") from None
+        self.orphans = _kill_all_noted(path)
+        """Process ids of orphans that were killed."""
 
     @property
     def fits_socket(self) -> bool:
@@ -88,19 +83,20 @@ class RuntimeFolder:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
-def sweep_orphans(base: Path) -> list[int]:
-    """Kill the children of routers that are gone and remove their folders. Returns the process ids killed."""
+def sweep_siblings(path: Path) -> list[int]:
+    """Kill the children of other routers that are gone, and remove their folders. Returns the process ids killed.
+
+    Their folders lie beside `path` and have its name but for the process id at its end.
+    """
+    stem = path.name.rstrip("0123456789")
     killed: list[int] = []
-    if not base.is_dir():
+    if not stem or stem == path.name or not path.parent.is_dir():
         return killed
-    for folder in sorted(base.iterdir()):
-        if not (folder.is_dir() and folder.name.isdecimal()) or _is_alive(folder):
-            continue
-        for file in sorted(folder.glob("*.child")):
-            pid = _kill_noted(file)
-            if pid:
-                killed.append(pid)
-        shutil.rmtree(folder, ignore_errors=True)
+    for folder in sorted(path.parent.glob(f"{stem}*")):
+        owned = folder.name.removeprefix(stem).isdecimal() and folder != path and folder.is_dir()
+        if owned and folder.stat().st_uid == os.getuid() and not _is_alive(folder):
+            killed.extend(_kill_all_noted(folder))
+            shutil.rmtree(folder, ignore_errors=True)
     return killed
 
 
@@ -119,6 +115,13 @@ def _is_alive(folder: Path) -> bool:
     return False
 
 
+def _kill_all_noted(folder: Path) -> list[int]:
+    killed = [_kill_noted(file) for file in sorted(folder.glob("*.child"))]
+    for file in folder.glob("*.child"):
+        file.unlink(missing_ok=True)
+    return [pid for pid in killed if pid]
+
+
 def _kill_noted(file: Path) -> int:
     try:
         note = msgspec.json.decode(file.read_bytes(), type=ChildNote)
@@ -133,16 +136,16 @@ def _kill_noted(file: Path) -> int:
     return note.pid
 
 
-def _make_private(base: Path) -> None:
+def _make_private(path: Path) -> None:
     try:
-        base.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = base.stat()
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = path.lstat()
     except OSError as error:
-        raise RuntimeFolderError(f"cannot make the runtime folder {base}: {error}") from error
+        raise RuntimeFolderError(f"cannot make the runtime folder {path}: {error}") from error
     if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode):
-        raise RuntimeFolderError(f"the runtime folder {base} belongs to somebody else: choose another")
+        raise RuntimeFolderError(f"the runtime folder {path} belongs to somebody else: choose another")
     if found.st_mode & 0o077:
-        base.chmod(0o700)
+        path.chmod(0o700)
 
 
 def _note_name(child: Child) -> str:
