@@ -45,7 +45,12 @@ class Prediction(Struct, frozen=True):
 
 
 def kv_bytes(facts: ModelFacts, parameters: LoadParameters, ctx_size: int) -> tuple[int, ...]:
-    """Bytes of the KV cache (or recurrent state) that each layer keeps for `ctx_size` cells and all slots."""
+    """Bytes of the KV cache (or recurrent state) that each layer keeps for `ctx_size` cells and all slots.
+
+    Encoders (attention to both sides) keep none.
+    """
+    if not facts.causal:
+        return (0,) * facts.n_layer
     k_block, k_size = CACHE_TYPES[parameters.cache_type_k]
     v_block, v_size = CACHE_TYPES[parameters.cache_type_v]
     cells = _padded(ctx_size, CONTEXT_STEP)
