@@ -73,11 +73,6 @@ class Downloader:
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
-    @property
-    def steps(self) -> int:
-        """A number that grows while the loop runs a job: the downloader's sign of life."""
-        return self._ticks
-
     def handle(self, message: ToDownloader) -> None:
         """Take one message of the router."""
         if isinstance(message, ConfigureDownloads):

@@ -21,7 +21,7 @@ class FileRole(enum.StrEnum):
 
 
 class JobState(enum.StrEnum):
-    """The life of a job. The last four are terminal; `paused` belongs to the router alone."""
+    """The life of a job. The last three are terminal; `paused` belongs to the router alone."""
 
     PLANNING = "planning"
     QUEUED = "queued"
@@ -33,10 +33,9 @@ class JobState(enum.StrEnum):
     DONE = "done"
     CANCELLED = "cancelled"
     FAILED = "failed"
-    REMOVED = "removed"
 
 
-TERMINAL = frozenset({JobState.DONE, JobState.CANCELLED, JobState.FAILED, JobState.REMOVED})
+TERMINAL = frozenset({JobState.DONE, JobState.CANCELLED, JobState.FAILED})
 
 
 class DownloadChoice(Struct, frozen=True, omit_defaults=True):
