@@ -87,7 +87,7 @@ class ChatChunks:
     def end(self, answer: Answer) -> bytes:
         done = usage.completed(answer)
         last: list[dict[str, Any]] = [
-            {"choices": [{"index": end.index, "delta": {}, "finish_reason": usage.FINISH_REASON[end.stop]}]}
+            {"choices": [{"index": end.index, "delta": {}, "finish_reason": usage.finish_reason(end.stop)}]}
             for end in done.choices
         ]
         if self._include_usage:
@@ -162,7 +162,7 @@ class ChatBody:
             "index": end.index,
             "message": message,
             "logprobs": None,
-            "finish_reason": usage.FINISH_REASON[end.stop],
+            "finish_reason": usage.finish_reason(end.stop),
         }
         if choice.logprobs:
             value["logprobs"] = {

@@ -132,7 +132,7 @@ class CompletionChunks:
                         "index": end.index,
                         "text": "",
                         "logprobs": None,
-                        "finish_reason": usage.FINISH_REASON[end.stop],
+                        "finish_reason": usage.finish_reason(end.stop),
                     }
                 ]
             }
@@ -197,7 +197,7 @@ class CompletionBody:
             "text": choice.text,
             "index": end.index,
             "logprobs": logprobs(choice.logprobs, 0) if choice.logprobs else None,
-            "finish_reason": usage.FINISH_REASON[end.stop],
+            "finish_reason": usage.finish_reason(end.stop),
         }
 
     def error(self, error: WireError) -> bytes:

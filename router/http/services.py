@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from protocol.codec import Work
 from protocol.errors import ErrorKind, WireError
 from protocol.generate import Generate
-from router.config.catalogue import Catalogue
-from router.config.errors import UnknownModel
+from router.config.catalogue import Catalogue, Difference
+from router.config.configuration import Configuration
+from router.config.errors import ConfigError, UnknownModel
 from router.config.model import Model
 from router.config.settings import Settings
 from router.http.answering import StreamAnswer
 from router.http.call import Call
 from router.http.errors import ApiError, from_wire, invalid, model_not_found
 from router.inference import Inference, Options
+from router.security.access import AccessPolicy
+from router.security.scopes import Scope
 from router.supervision.owner import Owner
 from router.transport.encoder import Encoder
 
@@ -26,11 +30,22 @@ MAX_PRIORITY = 100
 class Services:
     """The parts behind the handlers. `draining` is set once the gateway has begun to stop."""
 
-    settings: Settings
-    catalogue: Catalogue
+    configuration: Configuration
     owner: Owner
     inference: Inference
-    draining: bool = field(default=False)
+    policy: AccessPolicy
+    draining: bool = False
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when streams that would never end by themselves have to end."""
+
+    @property
+    def settings(self) -> Settings:
+        return self.configuration.settings
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The models as they are configured now: another object after a reload."""
+        return self.configuration.catalogue
 
     def model(self, call: Call, named: str | None) -> Model:
         """The model of a request: its field, the query, `--default-model`, or the only one that is loaded.
@@ -41,9 +56,36 @@ class Services:
         model = self._resolve(name)
         if call.key is not None and not call.key.may_use(*model.names, *((name,) if name else ())):
             raise ApiError(403, "permission_error", f"this API key may not use the model '{model.id}'", param="model")
+        self.check_loadable(model)
+        return model
+
+    def check_loadable(self, model: Model) -> None:
+        """Raise `ApiError` 503 for a model whose configuration or file is known to be wrong."""
         if model.error:
             raise from_wire(WireError(ErrorKind.LOAD_FAILED, f"model '{model.id}' cannot be loaded: {model.error}"))
-        return model
+
+    def lookup(self, name: str) -> Model | None:
+        """The model that has this name, None if none has."""
+        try:
+            return self.catalogue.resolve(name)
+        except UnknownModel:
+            return None
+
+    def require(self, call: Call, scope: Scope) -> None:
+        """Raise `ApiError` 403 unless the request's key has this scope, beside what its route asks for."""
+        if not self.policy.may(call.key, scope):
+            raise ApiError(403, "permission_error", f"this needs an API key with the scope '{scope}'")
+
+    async def reload(self) -> Difference:
+        """Read the configuration again and apply what changed. Raises `ApiError` 400, and then nothing has changed."""
+        before = self.catalogue
+        try:
+            catalogue = await asyncio.to_thread(self.configuration.reload)
+        except ConfigError as error:
+            raise invalid(f"the configuration stays as it was: {error}") from error
+        self.owner.configure(catalogue, self.configuration.policy())
+        self.owner.news.publish("*", "models_reload")
+        return catalogue.difference(before)
 
     def _resolve(self, name: str | None) -> Model:
         try:

@@ -9,8 +9,7 @@ from typing import Any
 from protocol.codec import Answer
 from protocol.generate import Completed, PromptProgress, Timings, TokenLogprob, Usage
 
-FINISH_REASON = {"eos": "stop", "word": "stop", "limit": "length", "tool_calls": "tool_calls"}
-"""OpenAI's word for the way a choice ended."""
+_FINISH_REASON = {"limit": "length", "tool_calls": "tool_calls"}
 
 LOWEST_LOGPROB = -9999.0
 """Stands for minus infinity, which JSON cannot express; OpenAI uses the same number."""
@@ -21,6 +20,11 @@ def completed(answer: Answer) -> Completed:
     if not isinstance(answer, Completed):
         raise TypeError(f"a generation cannot be answered by {type(answer).__name__}")
     return answer
+
+
+def finish_reason(stop: str) -> str:
+    """OpenAI's word for the way a choice ended."""
+    return _FINISH_REASON.get(stop, "stop")
 
 
 def openai_usage(usage: Usage) -> dict[str, Any]:

@@ -1,0 +1,186 @@
+"""The gateway as a process: its parts put together, its sockets, its signals, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import uvloop
+
+from router.config.configuration import Configuration
+from router.config.settings import Settings, runtime_folder, state_folder
+from router.http.doorkeeper import Doorkeeper
+from router.http.errors import ApiError
+from router.http.gateway import Gateway
+from router.http.listeners import CannotListen, Listeners
+from router.http.routes import routes
+from router.http.server import Server
+from router.http.services import Services
+from router.inference import Inference
+from router.logs.setup import LogFormat, configure_logging
+from router.scheduling.scheduler import Scheduler
+from router.security.access import AccessPolicy
+from router.security.keyfile import generated_key, keys_from_options
+from router.security.keys import InvalidKey, KeyRing, KeySpec
+from router.security.origins import LOCALHOST, is_loopback_name
+from router.signals import Signals
+from router.supervision.nursery import Nursery
+from router.supervision.owner import Owner
+from router.supervision.runtime import RuntimeFolder, RuntimeFolderError, sweep_siblings
+from router.supervision.state import StateFolder
+
+log = logging.getLogger("llamaherd")
+
+FAILED = 1
+
+LOG_FORMATS: dict[str, LogFormat] = {"console": "console", "json": "json"}
+
+
+def run(configuration: Configuration) -> int:
+    """Serve until a signal ends it. Returns the exit status: 0 after a clean end."""
+    settings = configuration.settings
+    configure_logging(settings.log_level, LOG_FORMATS.get(settings.log_format, "auto"), settings.api_keys)
+    for warning in configuration.warnings:
+        log.warning("%s", warning)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(serve(configuration))
+    except (CannotListen, InvalidKey, RuntimeFolderError) as error:
+        log.error("%s", error)
+        return FAILED
+
+
+async def serve(configuration: Configuration) -> int:
+    """Build the parts, serve, and take them down in the opposite order. Raises what keeps the gateway from starting."""
+    settings = configuration.settings
+    ring = keyring(settings)
+    with Signals() as signals:
+        listeners = Listeners.bind(settings.host, settings.port, settings.also_listen)
+        try:
+            folder = runtime_folder(settings)
+            sweep_siblings(folder)
+            runtime = RuntimeFolder(folder)
+            try:
+                owner = Owner(
+                    Scheduler(configuration.policy(), random.Random()),
+                    Nursery(runtime),
+                    StateFolder(state_folder(settings)),
+                    heartbeat=settings.sse_ping_interval,
+                )
+                await owner.open()
+                try:
+                    owner.configure(configuration.catalogue, configuration.policy())
+                    policy = AccessPolicy(ring, public_metrics=settings.public_metrics)
+                    services = Services(configuration, owner, Inference(owner, settings.stream_ring), policy)
+                    await _serve(services, build_app(services, listeners.addresses), listeners, signals)
+                finally:
+                    await owner.close(0.0)
+            finally:
+                runtime.close()
+        finally:
+            listeners.close()
+    return 0
+
+
+def build_app(services: Services, addresses: Sequence[str]) -> Gateway:
+    """The ASGI application over running parts."""
+    settings = services.settings
+    local = all(address.startswith("unix:") or is_loopback_name(_host(address)) for address in addresses)
+    doorkeeper = Doorkeeper(
+        services.policy,
+        cors_origins=settings.cors_origins or (LOCALHOST,),
+        check_hosts=local and not services.policy.needs_key,
+    )
+    return Gateway(routes(services), doorkeeper, prefix=settings.api_prefix, body_limit=settings.body_limit)
+
+
+async def _serve(services: Services, app: Gateway, listeners: Listeners, signals: Signals) -> None:
+    settings = services.settings
+    server = Server.of(
+        app,
+        ssl_key_file=settings.ssl_key_file,
+        ssl_cert_file=settings.ssl_cert_file,
+        connection_limit=settings.connection_limit,
+    )
+    serving = server.run_in_background(listeners.sockets)
+    for address in listeners.addresses:
+        log.info("listening on %s", address)
+    try:
+        await _until_signal(services, signals, serving)
+        await _drain(services, signals)
+    finally:
+        server.close()
+        await serving
+
+
+async def _until_signal(services: Services, signals: Signals, serving: asyncio.Task[None]) -> None:
+    """Reload as often as asked to, return when the end is. Raises what ended the server by itself."""
+    while True:
+        wish = asyncio.ensure_future(signals.next())
+        await asyncio.wait({wish, serving}, return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            wish.cancel()
+            serving.result()
+            return
+        if wish.result() is Signals.END:
+            return
+        await _reload(services)
+
+
+async def _reload(services: Services) -> None:
+    try:
+        difference = await services.reload()
+    except ApiError as error:
+        log.error("%s", error.message)
+    else:
+        log.info("configuration read again: %s", "nothing changed" if difference.empty else difference)
+
+
+async def _drain(services: Services, signals: Signals) -> None:
+    """Let what runs come to its end, up to the limit; a further signal ends it at once."""
+    settings = services.settings
+    services.draining = True
+    log.info("stopping: waiting for %d requests, at most %g s", len(services.inference), settings.drain_timeout)
+    hurry = asyncio.ensure_future(signals.end())
+    try:
+        if settings.shutdown_delay:
+            await asyncio.wait({hurry}, timeout=settings.shutdown_delay)
+        services.closing.set()
+        closing = asyncio.ensure_future(services.owner.close(0.0 if hurry.done() else settings.drain_timeout))
+        await asyncio.wait({closing, hurry}, return_when=asyncio.FIRST_COMPLETED)
+        if not closing.done():
+            log.warning("stopping at once")
+            await services.owner.close(0.0)
+        await closing
+    finally:
+        hurry.cancel()
+
+
+def keyring(settings: Settings) -> KeyRing:
+    """The configured keys; one made by the gateway where it can be reached from outside and has none."""
+    specs = keys_from_options(settings.api_keys, [Path(file) for file in settings.api_key_files])
+    public = any(not host.endswith(".sock") and not is_loopback_name(host) for host in hosts(settings))
+    if not specs and public and not settings.insecure:
+        specs = [_made_key(settings)]
+    return KeyRing(specs)
+
+
+def hosts(settings: Settings) -> list[str]:
+    """All host names that the gateway listens on."""
+    return [*settings.host, *(address.rpartition(":")[0].strip("[]") for address in settings.also_listen)]
+
+
+def _made_key(settings: Settings) -> KeySpec:
+    made = generated_key(state_folder(settings))
+    if made.created:
+        log.warning("this address is public and there is no API key: made one, shown this once: %s", made.spec.secret)
+    else:
+        log.warning("this address is public: the API key is in %s", made.path)
+    return made.spec
+
+
+def _host(address: str) -> str:
+    return address.removeprefix("http://").rpartition(":")[0].strip("[]")

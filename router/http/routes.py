@@ -1,0 +1,19 @@
+"""All routes of the gateway."""
+
+from __future__ import annotations
+
+from router.http.anthropic import Messages
+from router.http.models import Models
+from router.http.native_completion import NativeCompletions
+from router.http.native_text import NativeText
+from router.http.openai_chat import ChatCompletions
+from router.http.openai_completions import Completions
+from router.http.ops import Ops
+from router.http.routing import Route
+from router.http.services import Services
+
+FAMILIES = (Ops, ChatCompletions, Completions, NativeCompletions, NativeText, Messages, Models)
+
+
+def routes(services: Services) -> list[Route]:
+    return [route for family in FAMILIES for route in family(services).routes()]

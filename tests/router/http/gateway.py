@@ -1,0 +1,205 @@
+"""A gateway on a loopback port over an owner that plays scripts instead of running workers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+
+from protocol.codec import Work
+from protocol.errors import WireError
+from protocol.generate import ChoiceEnd, Completed, Delta, DeltaExtra, Generate, Timings, ToolCallDelta, Usage
+from protocol.load import LoadParameters, ModelInfo
+from protocol.status import UpdateStatus
+from router.app import build_app
+from router.config.catalogue import Catalogue
+from router.config.model import Model
+from router.config.settings import Settings
+from router.http.listeners import Listeners
+from router.http.server import Server
+from router.http.services import Services
+from router.inference import Inference
+from router.scheduling.events import Event, RequestArrived, RequestLeft
+from router.scheduling.model import Policy
+from router.scheduling.states import State
+from router.scheduling.views import ModelView
+from router.security.access import AccessPolicy
+from router.security.keys import KeyRing, KeySpec
+from router.supervision.news import NewsHub
+from router.transport.stream import RequestStream
+
+Play = Callable[[Work, RequestStream], None]
+
+SMOL = Model(
+    id="smol",
+    source="models_dir",
+    aliases=("tiny",),
+    key="key-smol",
+    parameters=LoadParameters(model_path="/models/smol.gguf", slots=4),
+)
+OTHER = Model(
+    id="user/repo:Q4_0",
+    source="cache",
+    key="key-other",
+    parameters=LoadParameters(model_path="/models/other.gguf", slots=1),
+)
+BROKEN = Model(id="broken", source="models_dir", error="'broken.gguf' is not a GGUF file")
+
+
+def say(*words: str, stop: str = "eos", word: str = "") -> Play:
+    """Answer a generation with these texts, one delta each, to every choice."""
+
+    def play(work: Work, stream: RequestStream) -> None:
+        assert isinstance(work, Generate)
+        for index in range(work.n):
+            for text in words:
+                stream.delta(Delta(work.request, text, 1, index))
+        stream.answer(completed(work, len(words), stop, word))
+
+    return play
+
+
+def rich(*extras: DeltaExtra, text: str = "", stop: str = "eos") -> Play:
+    """Answer with the rarer parts of deltas, then with text."""
+
+    def play(work: Work, stream: RequestStream) -> None:
+        assert isinstance(work, Generate)
+        for extra in extras:
+            stream.delta(Delta(work.request, "", 1, 0, extra))
+        if text:
+            stream.delta(Delta(work.request, text))
+        stream.answer(completed(work, len(extras) + bool(text), stop))
+
+    return play
+
+
+def tool_call(name: str, arguments: str, id: str = "call_1") -> Play:
+    """Answer with one call of a tool, its arguments in two pieces."""
+    half = len(arguments) // 2
+    return rich(
+        DeltaExtra(tool_calls=(ToolCallDelta(0, id, name, arguments[:half]),)),
+        DeltaExtra(tool_calls=(ToolCallDelta(0, "", "", arguments[half:]),)),
+        stop="tool_calls",
+    )
+
+
+def fail(error: WireError) -> Play:
+    """Fail at once, before any output."""
+    return lambda work, stream: stream.fail(error)
+
+
+def silence(work: Work, stream: RequestStream) -> None:
+    """Answer nothing."""
+
+
+def completed(work: Generate, tokens: int, stop: str = "eos", word: str = "") -> Completed:
+    return Completed(
+        work.request,
+        tuple(ChoiceEnd(index, stop, word, tokens) for index in range(work.n)),
+        Usage(prompt_tokens=7, completion_tokens=tokens * work.n, cached_tokens=3),
+        Timings(cache_n=3, prompt_n=4, prompt_ms=8.0, predicted_n=tokens, predicted_ms=20.0),
+        slot=1,
+        seed=42,
+    )
+
+
+@dataclass
+class ScriptedOwner:
+    """Stands where the owner of scheduler and children stands; `play` answers all work at once."""
+
+    play: Play = field(default_factory=lambda: say("Hello", " world"))
+    alive: bool = True
+    events: list[Event] = field(default_factory=list)
+    works: list[Work] = field(default_factory=list)
+    arrivals: list[RequestArrived] = field(default_factory=list)
+    streams: dict[int, RequestStream] = field(default_factory=dict)
+    news: NewsHub = field(default_factory=NewsHub)
+    views: dict[str, ModelView] = field(default_factory=dict)
+    reports: dict[str, UpdateStatus] = field(default_factory=dict)
+    infos: dict[str, ModelInfo] = field(default_factory=dict)
+
+    def submit(self, work: Work, stream: RequestStream, arrived: RequestArrived) -> None:
+        self.works.append(work)
+        self.arrivals.append(arrived)
+        self.streams[arrived.request] = stream
+        self.play(work, stream)
+
+    def post(self, event: Event) -> None:
+        self.events.append(event)
+
+    @property
+    def left(self) -> list[int]:
+        return [event.request for event in self.events if isinstance(event, RequestLeft)]
+
+    def view(self, key: str) -> ModelView | None:
+        return self.views.get(key)
+
+    def models(self) -> list[ModelView]:
+        return list(self.views.values())
+
+    def info(self, key: str) -> ModelInfo | None:
+        return self.infos.get(key)
+
+    def status(self, key: str) -> UpdateStatus | None:
+        return self.reports.get(key)
+
+    def loaded_models(self) -> list[str]:
+        return [view.names[0] for view in self.views.values() if view.state is State.READY]
+
+    def load(self, model: Model) -> None:
+        """Show a model as loaded."""
+        self.views[model.key] = ModelView(model.key, model.names, State.READY, "loaded", "", 0.0)
+
+
+@dataclass
+class FixedConfiguration:
+    settings: Settings
+    catalogue: Catalogue
+
+    def reload(self) -> Catalogue:
+        return self.catalogue
+
+    def policy(self) -> Policy:
+        return Policy()
+
+
+@dataclass
+class Running:
+    """A gateway that serves."""
+
+    url: str
+    owner: ScriptedOwner
+    services: Services
+
+
+@contextlib.asynccontextmanager
+async def gateway(
+    *,
+    settings: Settings | None = None,
+    models: Sequence[Model] = (SMOL, OTHER, BROKEN),
+    keys: Sequence[KeySpec] = (),
+    play: Play | None = None,
+    single: str = "",
+    default: str = "",
+) -> AsyncIterator[Running]:
+    owner = ScriptedOwner()
+    if play is not None:
+        owner.play = play
+    configuration = FixedConfiguration(settings or Settings(), Catalogue(tuple(models), single=single, default=default))
+    services = Services(
+        configuration,  # type: ignore[arg-type]
+        owner,  # type: ignore[arg-type]
+        Inference(owner),  # type: ignore[arg-type]
+        AccessPolicy(KeyRing(keys)),
+    )
+    listeners = Listeners.bind(("127.0.0.1",), 0)
+    server = Server.of(build_app(services, listeners.addresses))
+    serving = server.run_in_background(listeners.sockets)
+    try:
+        yield Running(listeners.addresses[0], owner, services)
+    finally:
+        services.closing.set()
+        server.close()
+        await asyncio.wait_for(serving, 10)
+        listeners.close()
