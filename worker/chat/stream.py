@@ -34,6 +34,8 @@ class Stream:
         self.text = ""
         self.ended = False
         self.pieces: list[Piece] = []
+        self.next_call = 0
+        self._taken: str | None = None
 
     def emit(self, piece: Piece) -> None:
         """Add a piece, joined to the one before where both are plain text of one kind."""
@@ -44,6 +46,8 @@ class Stream:
             self.pieces[-1] = Content(last.text + piece.text)
         elif isinstance(piece, Reasoning) and isinstance(last, Reasoning):
             self.pieces[-1] = Reasoning(last.text + piece.text)
+        elif isinstance(piece, ToolCallDelta) and isinstance(last, ToolCallDelta) and last.index == piece.index:
+            self.pieces[-1] = ToolCallDelta(last.index, last.id, last.name, last.arguments + piece.arguments)
         else:
             self.pieces.append(piece)
 
@@ -56,7 +60,22 @@ class Stream:
     def take(self, size: int) -> str:
         """Remove and return the next characters."""
         taken, self.text = self.text[:size], self.text[size:]
+        if self._taken is not None:
+            self._taken += taken
         return taken
+
+    def attempt(self) -> None:
+        """Remember what is taken from here on, so that `give_up` can put it back."""
+        self._taken = ""
+
+    def commit(self) -> None:
+        """What was taken since `attempt` is what it seemed to be."""
+        self._taken = None
+
+    def give_up(self) -> None:
+        """Put back what was taken since `attempt`."""
+        self.text = (self._taken or "") + self.text
+        self._taken = None
 
     def until(self, markers: Sequence[str], sink: Sink) -> Steps[str]:
         """Pass text to `sink` up to the earliest marker, which is removed and returned; "" at the end of the text."""
@@ -78,6 +97,19 @@ class Stream:
                     return ""
             yield
 
+    def head(self, markers: Sequence[str], limit: int) -> Steps[tuple[str, str]]:
+        """Read a short text and the marker behind it; the marker is "" if none comes within `limit` characters."""
+        while True:
+            found = earliest(self.text, markers)
+            if found is not None and found[0] <= limit:
+                position, marker = found
+                text = self.take(position)
+                self.take(len(marker))
+                return text, marker
+            if self.ended or found is not None or len(self.text) > limit + max(map(len, markers)):
+                return self.take(min(len(self.text), limit)), ""
+            yield
+
     def starts(self, *markers: str) -> Steps[str]:
         """Which marker the text begins with (the longest), without reading it; waits while that is open."""
         while True:
@@ -93,12 +125,22 @@ class Stream:
         self.take(len(marker))
         return marker
 
-    def spaces(self) -> Steps[str]:
-        """Read white space; returns it."""
+    def spaces(self, kinds: str | None = None) -> Steps[str]:
+        """Read white space, or the characters `kinds`; returns it."""
         taken = ""
         while True:
-            stripped = self.text.lstrip()
+            stripped = self.text.lstrip(kinds)
             taken += self.take(len(self.text) - len(stripped))
+            if self.text or self.ended:
+                return taken
+            yield
+
+    def word(self, stops: str) -> Steps[str]:
+        """Read up to any of the characters `stops` or the end of the text, without the stop."""
+        taken = ""
+        while True:
+            size = next((i for i, character in enumerate(self.text) if character in stops), len(self.text))
+            taken += self.take(size)
             if self.text or self.ended:
                 return taken
             yield
