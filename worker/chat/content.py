@@ -45,12 +45,21 @@ class ReasoningSink:
         self._extracts = syntax.reasoning_format != "none"
         self._shows = syntax.reasoning_format in {"none", "deepseek-legacy"}
         self._trimmed = TrimmedSink(stream.reasoning)
+        self._opening = ""
+
+    def open(self, tag: str) -> None:
+        """The tag of the prompt itself: shown once there is reasoning behind it."""
+        self._opening = tag
 
     def tag(self, text: str) -> None:
+        """A tag that the model wrote."""
         if self._shows:
             self._stream.content(text)
 
     def __call__(self, text: str) -> None:
+        if text:
+            self.tag(self._opening)
+            self._opening = ""
         if self._extracts:
             self._trimmed(text)
         if self._shows:
@@ -69,9 +78,11 @@ def read_reasoning(stream: Stream, syntax: OutputSyntax, calls: Sequence[str] = 
     sink = ReasoningSink(stream, syntax)
     if syntax.reasoning_open:
         opening = syntax.prefix[max(syntax.prefix.rfind(tags.start), 0) :]
-        sink.tag(opening or tags.start)
+        if tags.opening == "text" and not syntax.continues:
+            sink(opening)
+        elif tags.opening == "tag" and not syntax.continues:
+            sink.open(opening or tags.start)
         yield from stream.spaces()
-        yield from stream.accept(tags.start)
     else:
         lead = yield from stream.spaces()
         if not (yield from stream.accept(tags.start)):
@@ -81,7 +92,8 @@ def read_reasoning(stream: Stream, syntax: OutputSyntax, calls: Sequence[str] = 
     end = yield from stream.until((*tags.ends, *calls), sink)
     if end in calls:
         return end
-    sink.tag(end)
+    if end == tags.end:
+        sink.tag(end)
     if syntax.reasoning_format == "none":
         return ""
     yield from stream.spaces()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from worker.chat import channels, gemma4, harmony
+from worker.chat import channels, gemma4, harmony, minimax_m3
 from worker.chat.content import content_only
 from worker.chat.json_calls import JsonCalls
 from worker.chat.named_calls import NamedCalls
@@ -23,7 +23,7 @@ class Format:
     """One family.
 
     A template belongs to it when it contains all texts of one of `signs` and none of `not_with`. `preserved_tokens` are
-    special tokens whose text the parser must see in the output.
+    special tokens whose text the parser must see in the output. `content_start` comes before the content of an answer.
     """
 
     name: str
@@ -33,6 +33,7 @@ class Format:
     reasoning: ReasoningTags | None = None
     preserved_tokens: tuple[str, ...] = ()
     stops: tuple[str, ...] = ()
+    content_start: str = ""
 
     def recognises(self, source: str) -> bool:
         """Whether a template's text is one of this family."""
@@ -43,7 +44,7 @@ class Format:
 THINK = ReasoningTags("<think>", ("</think>",))
 _BRACKET_THINK = ReasoningTags("[THINK]", ("[/THINK]",))
 _COHERE_THINK = ReasoningTags("<|START_THINKING|>", ("<|END_THINKING|>",))
-_APRIEL_THINK = ReasoningTags("Here are my reasoning steps:\n", ("[BEGIN FINAL RESPONSE]",))
+_APRIEL_THINK = ReasoningTags("Here are my reasoning steps:\n", ("[BEGIN FINAL RESPONSE]",), opening="text")
 
 _HERMES = JsonCalls(marks=("<tool_call>", "<|tool_call|>"), ends=("</tool_call>", "<|/tool_call|>"))
 _QWEN_CODER = TaggedCalls(
@@ -88,6 +89,7 @@ _DSML = TaggedCalls(
     value_ends=("</｜DSML｜parameter>",),
     call_ends=("</｜DSML｜invoke>",),
     section_ends=("</｜DSML｜function_calls>", "</｜DSML｜tool_calls>"),
+    has_attributes=True,
     string_attribute="string",
     calls_end_reasoning=True,
 )
@@ -102,6 +104,25 @@ _GLM = TaggedCalls(
     value_begin="<arg_value>",
     calls_end_reasoning=True,
     dropped=("<|role_end|>",),
+)
+_GLM_TOKENS = ("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>")
+_K3_THINK = ReasoningTags("<|open|>think<|sep|>", ("<|close|>think<|sep|>", "<|open|>response<|sep|>"))
+_K3 = TaggedCalls(
+    sections=("<|open|>tools<|sep|>",),
+    call_begin='<|open|>call tool="',
+    name_end=("<|sep|>",),
+    key_begin='<|open|>argument key="',
+    key_end="<|sep|>",
+    value_ends=("<|close|>argument<|sep|>",),
+    call_ends=("<|close|>call<|sep|>",),
+    section_ends=("<|close|>tools<|sep|>",),
+    has_attributes=True,
+    dropped=(
+        "<|open|>response<|sep|>",
+        "<|close|>response<|sep|>",
+        "<|close|>message<|sep|>",
+        "<|end_of_msg|>",
+    ),
 )
 _MINICPM = TaggedCalls(
     sections=(),
@@ -174,7 +195,8 @@ FORMATS: tuple[Format, ...] = (
         "gpt-oss",
         harmony.harmony,
         signs=(("<|channel|>",),),
-        reasoning=ReasoningTags(harmony.ANALYSIS, (harmony.END,)),
+        reasoning=ReasoningTags(harmony.ANALYSIS, (harmony.END + harmony.NEXT,)),
+        content_start=harmony.FINAL,
         preserved_tokens=harmony.TOKENS,
     ),
     Format(
@@ -199,17 +221,31 @@ FORMATS: tuple[Format, ...] = (
         preserved_tokens=_KIMI_TOKENS,
     ),
     Format(
+        "kimi-k3",
+        _K3.read,
+        signs=(("<|open|>", "<|close|>", "<|end_of_msg|>"),),
+        reasoning=_K3_THINK,
+        preserved_tokens=("<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>"),
+    ),
+    Format(
+        "minimax-m3",
+        minimax_m3.minimax_m3,
+        signs=((minimax_m3.TOKEN, "<tool_call>", "<invoke name="),),
+        reasoning=ReasoningTags("<mm:think>", ("</mm:think>",)),
+        preserved_tokens=minimax_m3.TOKENS,
+    ),
+    Format(
+        "ling",
+        _GLM.read,
+        signs=(("<role>ASSISTANT</role>", "<arg_key>"),),
+        preserved_tokens=_GLM_TOKENS,
+        reasoning=ReasoningTags("<think>", ("</think>",), opening="hidden"),
+    ),
+    Format(
         "glm",
         _GLM.read,
         signs=(("<arg_key>", "<arg_value>", "<tool_call>"),),
-        preserved_tokens=(
-            "<tool_call>",
-            "</tool_call>",
-            "<arg_key>",
-            "</arg_key>",
-            "<arg_value>",
-            "</arg_value>",
-        ),
+        preserved_tokens=_GLM_TOKENS,
         reasoning=THINK,
     ),
     Format(

@@ -15,12 +15,15 @@ from worker.chat.syntax import OutputSyntax
 
 CHANNEL, MESSAGE, START, END = "<|channel|>", "<|message|>", "<|start|>", "<|end|>"
 CONSTRAIN, CALL, RETURN = "<|constrain|>", "<|call|>", "<|return|>"
-ANALYSIS = f"{CHANNEL}analysis{MESSAGE}"
+ANALYSIS, FINAL = f"{CHANNEL}analysis{MESSAGE}", f"{CHANNEL}final{MESSAGE}"
+NEXT = f"{START}assistant"
 TOKENS = (CHANNEL, MESSAGE, START, END, CONSTRAIN, CALL, RETURN)
 
 _ENDS = (END, CALL, RETURN, START)
 _RECIPIENT = re.compile(r"\bto=(?P<name>[^\s<]+)")
 _MAX_HEADER_CHARS = 1024
+_NOBODY = frozenset({"", "assistant", "user", "all"})
+"""Recipients that are no tools."""
 
 
 def harmony(stream: Stream, syntax: OutputSyntax) -> Steps[None]:
@@ -51,12 +54,12 @@ def _message(stream: Stream, syntax: OutputSyntax, header: str) -> Steps[None]:
         call = OpenCall(stream, name.removeprefix("functions."))
         yield from read_json(stream, call.arguments)
         yield from stream.until(_ENDS, lambda text: None)
-    elif channel == "analysis" and not name:
+    elif channel == "analysis" and name in _NOBODY:
         sink = ReasoningSink(stream, syntax)
         if MESSAGE not in syntax.prefix.rpartition(START)[2]:
             sink.tag(ANALYSIS)
         sink.tag((yield from stream.until(_ENDS, sink)))
-    elif name and name not in {"assistant", "user", "all"}:
+    elif name not in _NOBODY:
         yield from stream.until(_ENDS, lambda text: None)
     else:
         yield from stream.until(_ENDS, TrimmedSink(stream.content, begun=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from protocol.chat import Tool
 
@@ -11,10 +12,15 @@ REASONING_FORMATS = ("none", "auto", "deepseek", "deepseek-legacy")
 
 @dataclass(frozen=True, slots=True)
 class ReasoningTags:
-    """The marks around a model's reasoning. `ends` are all that may end it, the usual one first."""
+    """The marks around a model's reasoning. `ends` are all that may end it, the usual one first.
+
+    `opening` says what becomes of a start tag that the prompt ends with: it is shown where reasoning stays in the
+    content (`tag`), never shown (`hidden`), or part of the reasoning (`text`).
+    """
 
     start: str
     ends: tuple[str, ...]
+    opening: Literal["tag", "hidden", "text"] = "tag"
 
     @property
     def end(self) -> str:
@@ -27,7 +33,8 @@ class OutputSyntax:
 
     `reasoning_open` says that the prompt ends inside of reasoning. `reasoning_format` is `none` (reasoning stays in the
     content, with its tags), `auto` or `deepseek` (taken out of it), or `deepseek-legacy` (both). `tools` is empty when
-    calls are not to be looked for. `prefix` is what the prompt's last message begins with.
+    calls are not to be looked for. `prefix` is what the prompt's last message begins with,
+    and `continues` says that it holds the beginning of the answer itself.
     """
 
     format: str
@@ -37,6 +44,7 @@ class OutputSyntax:
     tools: tuple[Tool, ...] = ()
     parallel_tool_calls: bool = True
     prefix: str = ""
+    continues: bool = False
 
     @property
     def extracts_reasoning(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 
 from worker.chat.calls import OpenCall
@@ -23,9 +22,10 @@ class TaggedCalls:
 
     A section begins with one of `sections` (or at once with `call_begin` where that is in `marks`); `call_begin` comes
     before the name and `name_end` behind it; `call_ends` close a call, `section_ends` a section. A parameter is
-    `key_begin`, key, `key_end`, value, and one of `value_ends`. `attributes` reads types out of the key's tag.
+    `key_begin`, key, `key_end`, value, and one of `value_ends`.
     `strips_lines` families put one line break on both sides of a value. `value_begin` may come between key and value.
-    A value may be wrapped as CDATA where `has_cdata`.
+    A value may be wrapped as CDATA where `has_cdata`. Names and keys end at a quote, with attributes behind it, where
+    `has_attributes`; `string_attribute` is the one that says whether a value is a string.
     """
 
     sections: tuple[str, ...]
@@ -41,6 +41,7 @@ class TaggedCalls:
     string_attribute: str = ""
     value_begin: str = ""
     has_cdata: bool = False
+    has_attributes: bool = False
     calls_end_reasoning: bool = False
     dropped: tuple[str, ...] = ()
 
@@ -83,7 +84,7 @@ class TaggedCalls:
         if self.call_begin and not (yield from stream.accept(self.call_begin)):
             return False
         head, mark = yield from stream.head(self.name_end, MAX_HEAD_CHARS)
-        name = head.strip()
+        name = self._bare(head)
         if syntax.tool(name) is None or (not mark and not stream.ended):
             return False
         if mark in {*self.call_ends, self.key_begin}:
@@ -116,11 +117,12 @@ class TaggedCalls:
     def _key(self, head: str, types: ParameterTypes) -> tuple[str, bool]:
         """The parameter's name, and whether its value is certainly a string."""
         if not self.string_attribute:
-            key = head.strip()
+            key = self._bare(head)
             return key, types.is_text(key)
-        match = re.match(r'\s*([^"]*)"', head)
-        key = match.group(1) if match else head
-        return key, f'{self.string_attribute}="true"' in head
+        return self._bare(head), f'{self.string_attribute}="true"' in head
+
+    def _bare(self, head: str) -> str:
+        return (head.partition('"')[0] if self.has_attributes else head).strip()
 
     def _value(self, stream: Stream, call: OpenCall, types: ParameterTypes, key: str, is_text: bool) -> Steps[None]:
         if self.strips_lines:

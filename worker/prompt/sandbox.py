@@ -10,7 +10,8 @@ from __future__ import annotations
 import datetime
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, NoReturn
 
 import jinja2
@@ -210,7 +211,16 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             indent=indent,
             separators=(pair[0], pair[1]) if pair is not None else None,
             sort_keys=bool(sort_keys),
+            default=self._listed,
         )
+
+    def _listed(self, value: Any) -> list[Any]:
+        """What `map` and its like give, which JSON knows as a list."""
+        if not isinstance(value, Iterator):
+            raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+        items = list(islice(value, self.meter.limits.items))
+        self.meter.charge_items(len(items) + 1)
+        return items
 
     def _center(self, value: str, width: int = 80) -> str:
         self.meter.charge(width)

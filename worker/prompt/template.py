@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from dataclasses import dataclass
 from datetime import datetime
@@ -174,7 +175,7 @@ class _Compiled:
             text += opening
         return Rendered(
             text=text,
-            syntax=self._syntax(prompt, opening),
+            syntax=self._syntax(prompt, opening, continued is not None),
             media=context.media,
             stops=self.format.stops,
             preserved_tokens=self._preserved_tokens(),
@@ -200,10 +201,10 @@ class _Compiled:
         if not content:
             return f"{opening}{tags.start}{message.reasoning_content}" if message.reasoning_content else opening
         if message.reasoning_content:
-            return f"{opening}{tags.start}{message.reasoning_content}{tags.end}{content}"
-        return opening + content
+            opening += f"{tags.start}{message.reasoning_content}{tags.end}"
+        return opening + self.format.content_start + content
 
-    def _syntax(self, prompt: ChatPrompt, opening: str) -> OutputSyntax:
+    def _syntax(self, prompt: ChatPrompt, opening: str, continues: bool) -> OutputSyntax:
         tags = self.reasoning
         begins = opening.rfind(tags.start) if tags is not None else -1
         is_open = begins >= 0 and tags is not None and not any(end in opening[begins:] for end in tags.ends)
@@ -215,6 +216,7 @@ class _Compiled:
             tools=prompt.tools if prompt.tool_choice != "none" else (),
             parallel_tool_calls=prompt.parallel_tool_calls,
             prefix=opening,
+            continues=continues,
         )
 
     def _preserved_tokens(self) -> tuple[str, ...]:
@@ -284,6 +286,7 @@ def _variables(prompt: ChatPrompt, settings: _RenderSettings) -> dict[str, Any]:
         variables["reasoning_strength"] = variables["reasoning_effort"]
     if prompt.tools:
         variables["tools"] = tool_context(prompt.tools)
+    variables.setdefault("functions", json.dumps(variables.get("tools", []), indent=4, ensure_ascii=False))
     return variables
 
 
