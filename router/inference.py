@@ -61,6 +61,10 @@ class Inference:
     def __len__(self) -> int:
         return len(self._tickets)
 
+    def tickets(self) -> tuple[Ticket, ...]:
+        """All requests that have not been forgotten."""
+        return tuple(self._tickets.values())
+
     def submit(self, id: str, model: Model, work: Work, encoder: Encoder, options: Options) -> Ticket:
         """Hand work to the scheduler. Its answer, or why there is none, comes through the ticket's stream."""
         request = next(self._numbers)
@@ -115,6 +119,10 @@ class Inference:
         ticket = self._tickets.get(id)
         return ticket if ticket is not None and ticket.owner == owner else None
 
+    def holds(self, ticket: Ticket) -> bool:
+        """Whether it has not been forgotten."""
+        return self._tickets.get(ticket.id) is ticket
+
     def left(self, ticket: Ticket) -> None:
         """A reader is through with the stream, or has gone: end the request unless somebody may come back."""
         if ticket.kept or ticket.stream.readers > 0:
@@ -128,7 +136,7 @@ class Inference:
 
     def forget(self, ticket: Ticket) -> None:
         """Drop a ticket for good, and what is left of its work. Harmless when repeated."""
-        if self._tickets.get(ticket.id) is not ticket:
+        if not self.holds(ticket):
             return
         del self._tickets[ticket.id]
         if not ticket.stream.ended:

@@ -59,6 +59,8 @@ class StreamAnswer:
     async def _send_stream(self, stream: RequestStream, send: Send) -> None:
         outcome = await stream.outcome(self._early_headers)
         if outcome is Outcome.FAILED and stream.failure is not None:
+            # The client knows: there is nothing to come back for.
+            self._inference.forget(self._ticket)
             raise from_wire(stream.failure)
         await send_stream(stream, 0, self._headers, send)
 

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from router.http.anthropic import Messages
+from router.http.embeddings import Embeddings
 from router.http.models import Models
 from router.http.native_completion import NativeCompletions
 from router.http.native_text import NativeText
 from router.http.openai_chat import ChatCompletions
 from router.http.openai_completions import Completions
 from router.http.ops import Ops
+from router.http.rerank import Reranking
 from router.http.routing import Route
 from router.http.services import Services
+from router.http.streams import Streams
 
-FAMILIES = (Ops, ChatCompletions, Completions, NativeCompletions, NativeText, Messages, Models)
+FAMILIES = (
+    Ops,
+    ChatCompletions,
+    Completions,
+    NativeCompletions,
+    NativeText,
+    Messages,
+    Embeddings,
+    Reranking,
+    Streams,
+    Models,
+)
 
 
 def routes(services: Services) -> list[Route]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from protocol.codec import Work
@@ -16,8 +16,9 @@ from router.config.model import Model
 from router.config.settings import Settings
 from router.http.answering import StreamAnswer
 from router.http.call import Call
+from router.http.conversations import Conversations
 from router.http.errors import ApiError, from_wire, invalid, model_not_found
-from router.inference import Inference, Options
+from router.inference import Inference, Options, Ticket
 from router.security.access import AccessPolicy
 from router.security.scopes import Scope
 from router.supervision.owner import Owner
@@ -37,6 +38,11 @@ class Services:
     draining: bool = False
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when streams that would never end by themselves have to end."""
+
+    def __post_init__(self) -> None:
+        self.conversations = Conversations(
+            self.inference, total=self.settings.streams_total, detached=self.settings.stream_detached_seconds
+        )
 
     @property
     def settings(self) -> Settings:
@@ -115,14 +121,24 @@ class Services:
 
     def answer(self, call: Call, id: str, model: Model, work: Work, encoder: Encoder) -> StreamAnswer:
         """Submit work and answer with what comes of it."""
-        ticket = self.inference.submit(id, model, work, encoder, self.options(call, model))
-        return StreamAnswer(self.inference, ticket, self.settings.early_headers_ms / 1e3)
+        options = self.options(call, model)
+        return self._answer(call, encoder, lambda: self.inference.submit(id, model, work, encoder, options))
 
     def answer_all(
         self, call: Call, id: str, model: Model, works: Sequence[Generate], encoder: Encoder
     ) -> StreamAnswer:
         """The same for several prompts that make one answer."""
-        ticket = self.inference.submit_all(id, model, works, encoder, self.options(call, model))
+        options = self.options(call, model)
+        return self._answer(call, encoder, lambda: self.inference.submit_all(id, model, works, encoder, options))
+
+    def _answer(self, call: Call, encoder: Encoder, submit: Callable[[], Ticket]) -> StreamAnswer:
+        """Keep the stream where the client has said that it may come back for it."""
+        conversation = call.headers.get("x-conversation-id", "") if encoder.streams else ""
+        if conversation:
+            self.conversations.make_room()
+        ticket = submit()
+        if conversation:
+            self.conversations.keep(conversation, ticket)
         return StreamAnswer(self.inference, ticket, self.settings.early_headers_ms / 1e3)
 
 

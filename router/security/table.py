@@ -58,7 +58,7 @@ _TABLE: tuple[tuple[Access, str, tuple[str, ...]], ...] = (
         ),
     ),
     (Access.INFER, "GET", ("/v1/stream",)),
-    (Access.INFER, "DELETE", ("/v1/stream",)),
+    (Access.INFER, "DELETE", ("/v1/stream", "/requests/{id}")),
     (
         Access.MANAGE,
         "POST",

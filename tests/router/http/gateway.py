@@ -200,6 +200,7 @@ async def gateway(
         yield Running(listeners.addresses[0], owner, services)
     finally:
         services.closing.set()
+        services.conversations.close()
         server.close()
         await asyncio.wait_for(serving, 10)
         listeners.close()

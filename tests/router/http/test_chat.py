@@ -40,7 +40,8 @@ async def test_plain_answer_with_the_sdk() -> None:
     assert answer.choices[0].message.content == "Hello world"
     assert answer.choices[0].finish_reason == "stop"
     assert answer.model == "smol"
-    assert answer.usage is not None and answer.usage.total_tokens == 9
+    assert answer.usage is not None
+    assert answer.usage.total_tokens == 9
 
 
 async def test_streamed_answer_with_the_sdk() -> None:
@@ -194,11 +195,14 @@ async def test_failure_half_way_is_still_a_status_for_a_body() -> None:
 
 async def test_failure_half_way_is_an_event_for_a_stream() -> None:
     body = {"model": "smol", "messages": HI, "stream": True}
-    async with gateway(play=half) as running, httpx.AsyncClient(timeout=10) as http:
-        async with http.stream("POST", f"{running.url}/v1/chat/completions", json=body) as answer:
-            assert answer.status_code == 200
-            running.owner.streams[1].fail(WireError(ErrorKind.WORKER_DIED, "it died"))
-            text = (await answer.aread()).decode()
+    async with (
+        gateway(play=half) as running,
+        httpx.AsyncClient(timeout=10) as http,
+        http.stream("POST", f"{running.url}/v1/chat/completions", json=body) as answer,
+    ):
+        assert answer.status_code == 200
+        running.owner.streams[1].fail(WireError(ErrorKind.WORKER_DIED, "it died"))
+        text = (await answer.aread()).decode()
     assert '"content":"Hel"' in text
     assert text.endswith('data: {"error":{"code":503,"message":"it died","type":"worker_died_error"}}\n\n')
     assert "[DONE]" not in text
