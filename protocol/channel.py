@@ -57,7 +57,8 @@ class Channel:
 
     `status(nonce)` is called on the I/O thread to answer a `QueryStatus`; it must not block. `end(code)` is called
     there when the child may not go on (connection lost, a violation by the router, a fault in `status`); it ends the
-    process unless a test passes something milder.
+    process unless a test passes something milder. `seen(message)` is called there for each control message, once it is
+    in its lane, for what cannot wait until the lane is read; it must not block either.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Channel:
         hello: Hello,
         status: Callable[[int], UpdateStatus],
         end: Callable[[ExitCode], None] = _end_process,
+        seen: Callable[[ControlMessage], None] | None = None,
     ) -> None:
         self.activity = threading.Condition()
         """Notified whenever a lane gets a message; other work of the same threads may be announced through it too."""
@@ -75,6 +77,7 @@ class Channel:
         self._hello = hello
         self._status = status
         self._end = end
+        self._seen = seen
         self._outgoing: deque[bytes] = deque()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._closing = False
@@ -215,11 +218,16 @@ class Channel:
         elif isinstance(message, Cancel):
             if self.work.remove(message.request):
                 self.send(Failed(message.request, WireError(ErrorKind.CANCELLED, "cancelled while it waited")))
-            self.control.push(message)
+            self._push_control(message)
         elif isinstance(message, Welcome):
             self._settled.set()
         elif isinstance(message, Refused):
             self._refusal = RefusedByRouter(message.reason)
             self._settled.set()
         else:
-            self.control.push(cast(ControlMessage, message))
+            self._push_control(cast(ControlMessage, message))
+
+    def _push_control(self, message: ControlMessage) -> None:
+        self.control.push(message)
+        if self._seen is not None:
+            self._seen(message)

@@ -26,28 +26,28 @@ class Lane(Generic[Message]):
     """
 
     def __init__(self, activity: threading.Condition) -> None:
-        self._activity = activity
+        self.activity = activity
         self._waiting: deque[Message] = deque()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def push(self, message: Message) -> None:
-        with self._activity:
+        with self.activity:
             self._waiting.append(message)
-            self._activity.notify_all()
+            self.activity.notify_all()
 
     def pop(self) -> Message | None:
         """The oldest message, or None; never blocks for longer than another thread's push."""
         if not self._waiting:  # asked for between any two decode steps: no lock when there is nothing
             return None
-        with self._activity:
+        with self.activity:
             return self._waiting.popleft() if self._waiting else None
 
     def wait(self, timeout: float | None = None) -> bool:
         """Block until this lane holds a message, at most `timeout` seconds. Says whether it does."""
-        with self._activity:
-            return self._activity.wait_for(lambda: bool(self._waiting), timeout)
+        with self.activity:
+            return self.activity.wait_for(lambda: bool(self._waiting), timeout)
 
 
 class WorkLane(Lane[Request]):
@@ -55,12 +55,12 @@ class WorkLane(Lane[Request]):
 
     def requests(self) -> tuple[int, ...]:
         """The requests that wait, oldest first."""
-        with self._activity:
+        with self.activity:
             return tuple(message.request for message in self._waiting)
 
     def remove(self, request: int) -> bool:
         """Take a request out before anybody has popped it. Says whether it was there."""
-        with self._activity:
+        with self.activity:
             for message in self._waiting:
                 if message.request == request:
                     self._waiting.remove(message)

@@ -1,0 +1,193 @@
+"""One loaded model and everything that is made from it: from `Load` to `Loaded`, and to sleep and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from protocol.errors import ExitCode
+from protocol.load import Load, LoadParameters, ModelInfo
+from protocol.status import DeviceMemory
+from worker.kv_cache import KvCache
+from worker.llama_backend import CACHE_TYPES, build, devices, has_gpu
+from worker.llama_context import Context, ContextSizes, Outcome
+from worker.llama_log import EngineLog
+from worker.llama_model import LoadAborted, LoadError, Model
+from worker.llama_parameters import POOLING_NAMES
+from worker.model_texts import ModelTexts
+from worker.placement import (
+    available_memory,
+    batch_sizes,
+    default_context,
+    default_threads,
+    sequence_count,
+)
+from worker.prompt.errors import PromptError
+from worker.prompt.template import ChatTemplate
+
+Progress = Callable[[str, float], bool]
+"""Told the stage of a load and how far it is; False ends the load."""
+
+_TYPE_BYTES = {"f32": 4.0, "f16": 2.0, "bf16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32, "q4_1": 20 / 32}
+_TYPE_BYTES |= {"q5_0": 22 / 32, "q5_1": 24 / 32, "iq4_nl": 18 / 32}
+assert _TYPE_BYTES.keys() == CACHE_TYPES.keys()
+
+
+@dataclass(frozen=True, slots=True)
+class Threads:
+    """Threads for single tokens and for prompts."""
+
+    single: int
+    batch: int
+
+
+class Engine:
+    """The weights, the context and the cache of one `Load`; `close` frees them all.
+
+    Raises `LoadError`, `LoadAborted` or `UnusableParameter`; nothing is left behind then.
+    """
+
+    def __init__(self, load: Load, threads: Threads, log: EngineLog, progress: Progress) -> None:
+        parameters = load.parameters
+        progress("weights", 0.0)
+        self.model = Model(parameters, log, lambda fraction: progress("weights", fraction))
+        try:
+            _check_usable(self.model, parameters)
+            if not progress("context", 0.0):
+                raise LoadAborted(parameters.model_path)
+            self.context = self._make_context(parameters, threads, log)
+        except BaseException:
+            self.model.close()
+            raise
+        try:
+            self.n_slots = parameters.slots
+            self.has_states = self.model.is_recurrent or (self.model.n_swa > 0 and not parameters.swa_full)
+            self.cache = KvCache(self.context, self.context.n_seq_max, self.context.n_ctx, not self.has_states)
+            self.template = _template(self.model, load.settings.chat_template)
+            if not progress("warm-up", 0.0):
+                raise LoadAborted(parameters.model_path)
+            self._warm_up()
+        except BaseException:
+            self.close()
+            raise
+        self._log = log
+        self._parameters = parameters
+
+    def _make_context(self, parameters: LoadParameters, threads: Threads, log: EngineLog) -> Context:
+        model = self.model
+        n_ctx = parameters.ctx_size or default_context(
+            model.n_ctx_train, _bytes_per_token(model, parameters), available_memory(), has_gpu()
+        )
+        n_batch, n_ubatch = batch_sizes(parameters, n_ctx)
+        has_states = model.is_recurrent or model.n_swa > 0
+        n_sequences = sequence_count(parameters.slots, has_states)
+        n_outputs = 0 if parameters.embeddings else max(n_sequences, parameters.slots * (1 + parameters.draft.n_max))
+        sizes = ContextSizes(n_ctx, n_batch, n_ubatch, n_sequences, n_outputs, threads.single, threads.batch)
+        return Context(model, parameters, sizes, log, parameters.embeddings)
+
+    def close(self) -> None:
+        self.context.close()
+        self.model.close()
+
+    def texts(self) -> ModelTexts:
+        return ModelTexts(self.model.vocabulary, self.template, self.context.n_ctx)
+
+    def memory(self) -> tuple[DeviceMemory, ...]:
+        return self._log.buffers()
+
+    def info(self, load: Load) -> ModelInfo:
+        model, vocabulary = self.model, self.model.vocabulary
+        return ModelInfo(
+            architecture=model.metadata("general.architecture"),
+            description=model.description,
+            ftype=model.ftype,
+            vocab_type=vocabulary.type,
+            n_vocab=vocabulary.n_tokens,
+            n_ctx=self.context.n_ctx,
+            n_ctx_slot=self.context.n_ctx,
+            n_ctx_train=model.n_ctx_train,
+            n_embd=model.n_embd,
+            n_params=model.n_params,
+            size=model.size,
+            slots=load.parameters.slots,
+            chat_template=self.template.source,
+            chat_template_tool_use=model.chat_template("tool_use"),
+            bos_token=vocabulary.text(vocabulary.bos),
+            eos_token=vocabulary.text(vocabulary.eos),
+            pooling=POOLING_NAMES.get(self.context.pooling, "") if load.parameters.embeddings else "",
+            has_encoder=model.has_encoder,
+            has_fim=vocabulary.fill.prefix >= 0 and vocabulary.fill.suffix >= 0 and vocabulary.fill.middle >= 0,
+            devices=devices(),
+            engine=build(),
+            recommended_sampling_json=_recommended_sampling(model),
+        )
+
+    def _warm_up(self) -> None:
+        """One real forward pass: what cannot compute fails here and not in the first request."""
+        vocabulary = self.model.vocabulary
+        token = vocabulary.bos if vocabulary.bos >= 0 else max(vocabulary.eos, 0)
+        self.context.batch.clear()
+        self.context.batch.add(token, 0, 0)
+        outcome = self.context.decode()
+        if outcome is Outcome.ABORTED:
+            raise LoadAborted(self.model.path)
+        if outcome is Outcome.FULL:
+            raise LoadError(f"{self.model.path}: the context has no room for one token")
+        self.context.synchronize()
+        self.context.clear()
+
+
+def choose_threads(load: Load) -> Threads:
+    single = load.settings.threads or default_threads()
+    return Threads(single, load.settings.threads_batch or single)
+
+
+def _check_usable(model: Model, parameters: LoadParameters) -> None:
+    if model.has_encoder and model.has_decoder:
+        raise LoadError(f"{model.path}: encoder-decoder models are not supported")
+    if parameters.slots < 1:
+        raise LoadError("parallel: there must be at least one slot", ExitCode.USAGE)
+    if not model.has_decoder and not parameters.embeddings:
+        raise LoadError(f"{model.path}: this model only encodes: it needs the option embeddings", ExitCode.USAGE)
+
+
+def _bytes_per_token(model: Model, parameters: LoadParameters) -> int:
+    """Bytes of one cell of the KV cache, from the file's metadata; an upper bound where heads differ by layer."""
+    layers = model.metadata_number("block_count")
+    heads = model.metadata_number("attention.head_count")
+    kv_heads = model.metadata_number("attention.head_count_kv") or heads
+    width = model.n_embd // max(1, heads)
+    key = model.metadata_number("attention.key_length") or width
+    value = model.metadata_number("attention.value_length") or width
+    per_head = key * _TYPE_BYTES[parameters.cache_type_k] + value * _TYPE_BYTES[parameters.cache_type_v]
+    return int(layers * kv_heads * per_head)
+
+
+def _template(model: Model, override: str) -> ChatTemplate:
+    vocabulary = model.vocabulary
+    try:
+        return ChatTemplate(
+            override or model.chat_template(),
+            vocabulary.text(vocabulary.bos),
+            vocabulary.text(vocabulary.eos),
+            "" if override else model.chat_template("tool_use"),
+            add_bos=vocabulary.adds_bos,
+            add_eos=vocabulary.adds_eos,
+        )
+    except PromptError as error:
+        if override:
+            raise LoadError(f"chat-template: {error}", ExitCode.USAGE) from error
+        # A file with a template that cannot be compiled still serves plain prompts.
+        return ChatTemplate("chatml", vocabulary.text(vocabulary.bos), vocabulary.text(vocabulary.eos))
+
+
+def _recommended_sampling(model: Model) -> bytes:
+    """Sampling values that the file recommends, as JSON."""
+    found = {}
+    for name in ("temp", "top_k", "top_p", "min_p", "penalty_repeat"):
+        text = model.metadata(f"general.sampling.{name}")
+        if text:
+            found[name] = float(text)
+    return msgspec.json.encode(found)

@@ -1,0 +1,97 @@
+"""llama.cpp's log: written to standard error line by line, with the newest lines kept for error messages."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import threading
+from collections import deque
+
+import llama_cpp
+
+from protocol.status import DeviceMemory
+
+KEPT_LINES = 200
+_DEBUG, _ERROR = 1, 4
+"""Levels in the engine's own numbering."""
+_CONTINUED = 5
+_STDERR = 2
+_BUFFER = re.compile(r"(\S+)\s+(model|KV|RS|compute|output)\s+buffer size\s*=\s*([\d.]+) MiB")
+
+
+class EngineLog:
+    """Takes over the engine's log for the life of the process. One per process.
+
+    The engine calls from its own threads, and a line may come in several pieces.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._partial = ""
+        self._level = 0
+        self._errors: deque[str] = deque(maxlen=KEPT_LINES)
+        self._buffers: dict[tuple[str, str], int] = {}
+        self._callback = llama_cpp.llama_log_callback(self._take)
+
+    def install(self) -> None:
+        llama_cpp.llama_log_set(self._callback, ctypes.c_void_p(0))
+
+    def forget_buffers(self) -> None:
+        """A load begins: what earlier ones have allocated is gone."""
+        with self._lock:
+            self._buffers.clear()
+
+    def buffers(self) -> tuple[DeviceMemory, ...]:
+        """The buffers of the present load, by device; the engine tells their sizes nowhere else."""
+        with self._lock:
+            sizes = dict(self._buffers)
+        found = []
+        for device in dict.fromkeys(device for device, _ in sizes):
+            of = {kind: size for (name, kind), size in sizes.items() if name == device}
+            found.append(
+                DeviceMemory(
+                    device=device,
+                    weights=of.get("model", 0),
+                    context=of.get("KV", 0) + of.get("RS", 0),
+                    compute=of.get("compute", 0) + of.get("output", 0),
+                )
+            )
+        return tuple(found)
+
+    def forget_errors(self) -> None:
+        """Begin afresh, so that `errors` speaks of what is done next."""
+        with self._lock:
+            self._errors.clear()
+
+    def errors(self) -> list[str]:
+        """The newest error lines, oldest first, without their line breaks."""
+        with self._lock:
+            return list(self._errors)
+
+    def _take(self, level: int, text: bytes, _user_data: int | None) -> None:
+        with self._lock:
+            if level != _CONTINUED:
+                self._level = level
+            lines = (self._partial + text.decode("utf-8", "replace")).split("\n")
+            self._partial = lines.pop()
+            for line in lines if self._level != _DEBUG else ():
+                if self._level == _ERROR and line.strip():
+                    self._errors.append(line.strip())
+                elif buffer := _BUFFER.search(line):
+                    self._count_buffer(buffer)
+                _write(line)
+
+    def _count_buffer(self, match: re.Match[str]) -> None:
+        name, kind, mebibytes = match.groups()
+        device = "host" if name.startswith(("CPU", "AMX")) or name.endswith("_Host") else name
+        key = (device, kind)
+        # A compute buffer is announced again whenever it is reserved anew; the others are further buffers.
+        size = round(float(mebibytes) * (1 << 20))
+        self._buffers[key] = size if kind == "compute" else self._buffers.get(key, 0) + size
+
+
+def _write(line: str) -> None:
+    data = (line + "\n").encode()
+    while data:
+        data = data[os.write(_STDERR, data) :]

@@ -1,0 +1,171 @@
+"""The preparation thread: renders, tokenizes, compiles constraints, and answers what needs no decoding."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Callable
+from typing import assert_never
+
+from protocol import codec
+from protocol.embed import Embed, Rerank
+from protocol.errors import ErrorKind, WireError
+from protocol.generate import Failed, Generate
+from protocol.lanes import WorkLane
+from protocol.sampling import Grammar, SamplingParameters
+from protocol.slots import ListAdapters, SetAdapters, SlotAction
+from protocol.text import (
+    ApplyTemplate,
+    CountTokens,
+    Detokenize,
+    Detokenized,
+    TemplateApplied,
+    Tokenize,
+    Tokenized,
+    TokensCounted,
+)
+from worker.llama_vocabulary import Vocabulary
+from worker.model_texts import ModelTexts, context_exceeded
+from worker.prepared import PreparedGeneration
+from worker.prompt.errors import PromptError
+from worker.stop_strings import StopAutomaton
+
+logger = logging.getLogger(__name__)
+
+Ready = PreparedGeneration | Embed | Rerank | SlotAction | ListAdapters | SetAdapters
+"""What the decode thread takes over."""
+
+
+class Preparation:
+    """Takes requests off the work lane, one after the other.
+
+    `answer(message)` sends an answer and ends a request; `deliver(ready)` hands one to the decode thread. Requests wait
+    in the lane until `texts` is set.
+    """
+
+    def __init__(
+        self,
+        lane: WorkLane[codec.Work],
+        began: Callable[[int], None],
+        answer: Callable[[codec.Answer], None],
+        deliver: Callable[[Ready], None],
+        stepped: Callable[[], None],
+        new_seed: Callable[[], int],
+    ) -> None:
+        self._lane = lane
+        self._began = began
+        self._answer = answer
+        self._deliver = deliver
+        self._stepped = stepped
+        self._new_seed = new_seed
+        self._texts: ModelTexts | None = None
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="preparation", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread once it is done with what it does."""
+        self._stopping = True
+        with self._lane.activity:
+            self._lane.activity.notify_all()
+        self._thread.join()
+
+    def use(self, texts: ModelTexts) -> None:
+        """The texts of the model that has been loaded."""
+        self._texts = texts
+        with self._lane.activity:
+            self._lane.activity.notify_all()
+
+    def replace_vocabulary(self, vocabulary: Vocabulary) -> None:
+        """From now on use another object of the same vocabulary: the one in use is about to be freed."""
+        assert self._texts is not None
+        with self._texts.lock:
+            self._texts.vocabulary = vocabulary
+
+    def _run(self) -> None:
+        while not self._stopping:
+            with self._lane.activity:
+                self._lane.activity.wait_for(lambda: self._stopping or (self._texts is not None and bool(self._lane)))
+            work = None if self._stopping else self._lane.pop()
+            if work is not None:
+                self._began(work.request)
+                self._handle(work)
+                self._stepped()
+
+    def _handle(self, work: codec.Work) -> None:
+        assert self._texts is not None
+        try:
+            with self._texts.lock:
+                result = self._prepare(work, self._texts)
+        except PromptError as error:
+            self._answer(Failed(work.request, error.error))
+            return
+        except ValueError as error:
+            self._answer(Failed(work.request, WireError(ErrorKind.INVALID_REQUEST, str(error))))
+            return
+        except Exception as error:
+            # A fault of ours must cost this request alone: without this thread the worker would serve nobody.
+            logger.exception("preparation of request %d failed", work.request)
+            self._answer(Failed(work.request, WireError(ErrorKind.INTERNAL, f"preparation failed: {error}")))
+            return
+        if isinstance(result, Ready):
+            self._deliver(result)
+        else:
+            self._answer(result)
+
+    def _prepare(self, work: codec.Work, texts: ModelTexts) -> codec.Answer | Ready:
+        match work:
+            case Generate():
+                return self._generation(work, texts)
+            case Tokenize():
+                tokens = texts.tokenize(work.text, work.add_special, work.parse_special)
+                pieces = tuple(texts.vocabulary.piece(token) for token in tokens) if work.with_pieces else ()
+                return Tokenized(work.request, tuple(tokens), pieces)
+            case Detokenize():
+                text = texts.vocabulary.detokenize(work.tokens).decode("utf-8", "replace")
+                return Detokenized(work.request, text)
+            case ApplyTemplate():
+                return TemplateApplied(work.request, texts.render(work.chat).text)
+            case CountTokens():
+                return TokensCounted(work.request, len(texts.prepare(work.prompt).tokens))
+            case Embed() | Rerank() | SlotAction() | ListAdapters() | SetAdapters():
+                return work
+            case _:
+                assert_never(work)
+
+    def _generation(self, message: Generate, texts: ModelTexts) -> PreparedGeneration:
+        if message.n < 1:
+            raise PromptError("n must be at least 1", "n")
+        prompt = texts.prepare(message.prompt)
+        n_tokens = len(prompt.tokens)
+        if n_tokens >= texts.n_ctx:
+            raise context_exceeded(n_tokens, texts.n_ctx)
+        sampling = message.sampling
+        grammar = sampling.constraint.gbnf if isinstance(sampling.constraint, Grammar) else ""
+        return PreparedGeneration(
+            message=message,
+            prompt=prompt,
+            seed=self._new_seed() if sampling.seed is None else sampling.seed & 0xFFFFFFFF,
+            stops=StopAutomaton((*message.stop, *prompt.stops)),
+            biases=_biases(sampling, texts),
+            grammar=grammar,
+            mask=texts.mask(message, prompt),
+            resumed=message.resume.generated if message.resume else (),
+        )
+
+
+def _biases(sampling: SamplingParameters, texts: ModelTexts) -> list[tuple[int, float]]:
+    """Logit biases by token. A text's bias is that of each of its tokens."""
+    biases: list[tuple[int, float]] = []
+    for key, bias in sampling.logit_bias:
+        tokens = [key] if isinstance(key, int) else texts.vocabulary.tokenize(key, False, False)
+        for token in tokens:
+            if not 0 <= token < texts.vocabulary.n_tokens:
+                raise PromptError(f"logit_bias: token {token} is not in the vocabulary", "logit_bias")
+            biases.append((token, bias))
+    if sampling.ignore_eos:
+        biases += [(token, -math.inf) for token in texts.end_tokens()]
+    return biases

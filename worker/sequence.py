@@ -1,0 +1,107 @@
+"""One choice of one request while it is decoded."""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from worker.prepared import OutputMask, PreparedGeneration
+from worker.text_output import TextOutput
+
+if TYPE_CHECKING:
+    from worker.llama_sampler import Sampler  # the bookkeeping of sequences needs no engine
+
+
+class Phase(enum.Enum):
+    """Where a sequence is. `WAITING` has no slot yet; `PARKED` has lost its cells to older sequences."""
+
+    WAITING = "waiting"
+    PREFILL = "prefill"
+    DECODE = "decode"
+    PARKED = "parked"
+    ENDED = "ended"
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """`tokens` are the prompt and what was generated behind it; the first `n_past` of them are in the KV cache.
+
+    Times are seconds of the loop's clock.
+    """
+
+    prepared: PreparedGeneration
+    index: int
+    sampler: Sampler
+    output: TextOutput
+    mask: OutputMask | None
+    tokens: list[int]
+    n_prompt: int
+    limit: int
+    """Most tokens to generate."""
+    namespace: Hashable
+    arrived: float
+    phase: Phase = Phase.WAITING
+    slot: int = -1
+    id: int = -1
+    """Its sequence in the engine's cache, -1 while it holds none."""
+    n_past: int = 0
+    n_cached: int = 0
+    """Prompt tokens that came from the cache when it first began."""
+    n_skipped: int = 0
+    """Tokens found in the cache when it last began."""
+    began: float = 0.0
+    first_token: float = 0.0
+    decoding_ms: float = 0.0
+    """Decode time spent before it was parked in another process."""
+    snapshot_points: set[int] = field(default_factory=set)
+    forced: deque[int] = field(default_factory=deque)
+    """Tokens to take instead of sampled ones: the forced end of its reasoning."""
+    n_reasoning: int = 0
+    n_draft: int = 0
+    n_draft_accepted: int = 0
+    truncated: bool = False
+    """Whether its context has been shifted, or ended it."""
+    waits_for: Sequence | None = None
+    """A running sequence whose prompt begins as this one does, ..."""
+    waits_until: int = 0
+    """... and how many of its tokens must have been decoded."""
+
+    @property
+    def request(self) -> int:
+        return self.prepared.request
+
+    @property
+    def generated(self) -> list[int]:
+        return self.tokens[self.n_prompt :]
+
+    @property
+    def n_generated(self) -> int:
+        return len(self.tokens) - self.n_prompt
+
+    # What the batch scheduler asks
+
+    @property
+    def remaining(self) -> int:
+        return len(self.tokens) - self.n_past
+
+    @property
+    def started(self) -> bool:
+        return self.n_past > self.n_skipped
+
+    @property
+    def waiting_since(self) -> float:
+        return self.arrived
+
+    @property
+    def blocked(self) -> bool:
+        """Whether it waits for tokens that another sequence is about to decode."""
+        other = self.waits_for
+        return other is not None and other.phase is Phase.PREFILL and other.n_past < self.waits_until
+
+    @property
+    def chunk_limit(self) -> int:
+        ahead = [point - self.n_past for point in self.snapshot_points if point > self.n_past]
+        return min([*ahead, self.remaining])

@@ -1,0 +1,288 @@
+"""The worker: what it does about each control message, and the loop of its decode thread."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from typing import Protocol
+
+from protocol import codec
+from protocol.channel import ControlMessage
+from protocol.control import Cancel, EndReasoning, Park, SetThreads, Shutdown, Sleep, Wakeup
+from protocol.errors import ErrorKind, ExitCode, ProtocolViolation, WireError
+from protocol.generate import Failed
+from protocol.lanes import Lane, WorkLane
+from protocol.load import Dying, Load, Loaded
+from protocol.status import WorkerState
+from worker.engine import Engine, Threads, choose_threads
+from worker.held import HeldRequests
+from worker.llama_context import EngineFailure
+from worker.llama_log import EngineLog
+from worker.llama_model import LoadAborted, LoadError, Model
+from worker.llama_parameters import UnusableParameter
+from worker.llama_sampler import new_seed
+from worker.loop import DecodeLoop
+from worker.preparation import Preparation, Ready
+from worker.prepared import PreparedGeneration
+from worker.status import StatusBoard, StatusReporter
+from worker.step_watch import StepWatch
+from worker.tally import Tally
+
+logger = logging.getLogger(__name__)
+
+IDLE_REPORT = 1.0
+"""Seconds between two reports of an idle worker's numbers."""
+
+
+class Wire(Protocol):
+    """What the worker uses of the channel."""
+
+    activity: threading.Condition
+    control: Lane[ControlMessage]
+    work: WorkLane[codec.Work]
+
+    def send(self, message: codec.FromChild) -> None: ...
+
+
+class WorkerEnds(Exception):
+    """The worker must end with this exit code; `reason` is None for an orderly shutdown."""
+
+    def __init__(self, code: ExitCode, reason: WireError | None = None) -> None:
+        super().__init__(reason.message if reason else code.name)
+        self.code = code
+        self.reason = reason
+
+
+class Worker:
+    """Runs on the decode thread, which is the process's main thread; `run` returns the exit code."""
+
+    def __init__(self, wire: Wire, board: StatusBoard, held: HeldRequests, watch: StepWatch, log: EngineLog) -> None:
+        self._wire = wire
+        self._board = board
+        self._held = held
+        self._watch = watch
+        self._log = log
+        self._reporter = StatusReporter(board, wire.send)
+        self._tally = Tally()
+        self._control: deque[ControlMessage] = deque()
+        self._inbox: deque[Ready] = deque()
+        self._load: Load | None = None
+        self._threads = Threads(1, 1)
+        self._engine: Engine | None = None
+        self._loop: DecodeLoop | None = None
+        self._sleeping_model: Model | None = None
+        board.counters = self._tally.counters
+        self._preparation = Preparation(wire.work, held.add, self._answer, self._deliver, self._prepared, new_seed)
+
+    def run(self) -> ExitCode:
+        """Serve until the end. A reason to die is sent before."""
+        self._preparation.start()
+        self._reporter.report()
+        try:
+            while True:
+                self._handle_control()
+                if not self._work():
+                    self._wait()
+        except WorkerEnds as end:
+            if end.reason is not None:
+                logger.error("%s", end.reason.message)
+                self._wire.send(Dying(end.reason, end.code))
+            return end.code
+        finally:
+            self._preparation.stop()
+            self._free()
+
+    # Called by the preparation thread
+
+    def _answer(self, message: codec.Answer) -> None:
+        self._wire.send(message)
+        self._held.remove(message.request)
+
+    def _deliver(self, ready: Ready) -> None:
+        self._inbox.append(ready)
+        with self._wire.activity:
+            self._wire.activity.notify_all()
+
+    def _prepared(self) -> None:
+        self._board.preparation += 1
+
+    # The decode thread
+
+    def _wait(self) -> None:
+        with self._wire.activity:
+            woken = self._wire.activity.wait_for(lambda: bool(self._wire.control or self._inbox), IDLE_REPORT)
+        if not woken and self._board.state is not WorkerState.EMPTY:
+            self._reporter.tick()
+
+    def _work(self) -> bool:
+        """Take over what is prepared and compute one step; False if there was nothing to do."""
+        while self._inbox:
+            if self._loop is None:
+                self._wake("a request came while it slept")
+            self._take(self._inbox.popleft())
+        loop = self._loop
+        if loop is None:
+            return False
+        try:
+            stepped = loop.step()
+        except EngineFailure as failure:
+            raise WorkerEnds(ExitCode.ENGINE_FAILED, WireError(ErrorKind.INTERNAL, str(failure))) from failure
+        self._board.step = self._tally.steps
+        if loop.changed:
+            loop.changed = False
+            self._reporter.report()
+        elif stepped:
+            self._reporter.tick()
+        return stepped
+
+    def _take(self, ready: Ready) -> None:
+        assert self._loop is not None
+        if self._held.is_cancelled(ready.request):
+            self._answer(Failed(ready.request, WireError(ErrorKind.CANCELLED, "cancelled")))
+        elif isinstance(ready, PreparedGeneration):
+            self._loop.submit(ready)
+        else:
+            self._answer(Failed(ready.request, WireError(ErrorKind.NOT_SUPPORTED, "this model does not do that")))
+
+    def _pull_control(self) -> None:
+        while (message := self._wire.control.pop()) is not None:
+            self._control.append(message)
+
+    def _handle_control(self) -> None:
+        self._pull_control()
+        while self._control:
+            self._handle(self._control.popleft())
+            self._pull_control()
+
+    def _handle(self, message: ControlMessage) -> None:
+        match message:
+            case Load():
+                self._begin(message)
+            case Cancel():
+                self._cancel(message.request)
+            case Park():
+                if self._loop is not None:
+                    self._loop.park(message.request)
+            case EndReasoning():
+                if self._loop is not None:
+                    self._loop.end_reasoning(message.request)
+            case Sleep():
+                self._sleep()
+            case Wakeup():
+                self._wake("")
+            case SetThreads():
+                self._set_threads(Threads(message.threads, message.threads_batch))
+            case Shutdown():
+                self._shut_down()
+            case _:
+                raise ProtocolViolation("router", f"{type(message).__name__} is nothing to send to a worker")
+
+    def _cancel(self, request: int) -> None:
+        if self._loop is not None and request in self._loop.requests:
+            self._loop.cancel(request)
+        else:
+            self._held.cancel(request)
+
+    def _set_threads(self, threads: Threads) -> None:
+        self._threads = threads
+        self._board.threads = threads.single
+        if self._engine is not None:
+            self._engine.context.set_threads(threads.single, threads.batch)
+
+    def _shut_down(self) -> None:
+        if self._loop is not None:
+            self._loop.stop(WireError(ErrorKind.CANCELLED, "the worker is shut down"))
+        self._reporter.change(WorkerState.STOPPING)
+        raise WorkerEnds(ExitCode.OK)
+
+    # Loading, sleeping, waking
+
+    def _begin(self, load: Load) -> None:
+        if self._load is not None:
+            raise ProtocolViolation("router", "a second Load")
+        self._load = load
+        self._threads = choose_threads(load)
+        self._board.threads = self._threads.single
+        self._reporter.change(WorkerState.LOADING)
+        engine = self._open(load)
+        self._preparation.use(engine.texts())
+        self._ready(engine)
+
+    def _open(self, load: Load) -> Engine:
+        self._log.forget_buffers()
+        try:
+            return Engine(load, self._threads, self._log, self._load_progress)
+        except LoadError as error:
+            raise WorkerEnds(error.exit_code, WireError(ErrorKind.LOAD_FAILED, str(error))) from error
+        except UnusableParameter as error:
+            raise WorkerEnds(ExitCode.USAGE, WireError(ErrorKind.LOAD_FAILED, str(error))) from error
+        except EngineFailure as error:
+            raise WorkerEnds(ExitCode.LOAD_FAILED, WireError(ErrorKind.LOAD_FAILED, str(error))) from error
+        except LoadAborted as aborted:
+            self._reporter.change(WorkerState.STOPPING)
+            raise WorkerEnds(ExitCode.OK) from aborted
+
+    def _load_progress(self, stage: str, fraction: float) -> bool:
+        self._board.set_progress(stage, fraction)
+        self._reporter.tick()
+        self._pull_control()
+        return not any(isinstance(message, Shutdown) for message in self._control)
+
+    def _free(self) -> None:
+        """Free what was loaded."""
+        self._watch.guard(None)
+        self._loop = None
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+        if self._sleeping_model is not None:
+            self._sleeping_model.close()
+            self._sleeping_model = None
+
+    def _ready(self, engine: Engine) -> None:
+        assert self._load is not None
+        self._engine = engine
+        self._loop = loop = DecodeLoop(
+            engine.context,
+            engine.model.vocabulary,
+            engine.cache,
+            engine.n_slots,
+            self._load.settings,
+            self._watch,
+            self._tally,
+            self._wire.send,
+            self._answer,
+        )
+        engine.context.set_threads(self._threads.single, self._threads.batch)
+        self._board.devices = engine.memory()
+        self._board.slots = loop.slots.status
+        self._board.kv_total = engine.context.n_ctx
+        self._board.kv_used = lambda: engine.cache.cells.used
+        self._wire.send(Loaded(self._load.name, engine.info(self._load)))
+        self._reporter.change(WorkerState.READY)
+
+    def _sleep(self) -> None:
+        if self._engine is None or self._load is None:
+            return
+        if self._held or self._wire.work or self._inbox:
+            self._reporter.change(WorkerState.READY, "declined to sleep: it holds work")
+            return
+        model = Model(self._load.parameters, self._log, vocab_only=True)
+        self._preparation.replace_vocabulary(model.vocabulary)
+        self._board.slots, self._board.kv_used, self._board.kv_total = tuple, lambda: 0, 0
+        self._free()
+        self._sleeping_model = model
+        self._board.devices = ()
+        self._reporter.change(WorkerState.SLEEPING)
+
+    def _wake(self, reason: str) -> None:
+        if self._engine is not None or self._load is None:
+            return
+        self._reporter.change(WorkerState.WAKING, reason)
+        engine = self._open(self._load)
+        self._preparation.replace_vocabulary(engine.model.vocabulary)
+        if self._sleeping_model is not None:
+            self._sleeping_model.close()
+            self._sleeping_model = None
+        self._ready(engine)

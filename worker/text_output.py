@@ -1,0 +1,132 @@
+"""From the tokens of one choice to the text, reasoning and tool calls that are sent."""
+
+from __future__ import annotations
+
+import codecs
+
+from protocol.generate import Delta, DeltaExtra, PromptProgress, Timings, TokenLogprob, ToolCallDelta
+from worker.chat.pieces import Content, Parser, Piece, Reasoning
+from worker.stop_strings import StopAutomaton, StopMatcher
+
+UNSTREAMED_CHARACTERS = 4096
+"""Text of a request that is not streamed is sent in deltas of about this size."""
+
+
+class TextOutput:
+    """Gathers what one choice says until it can be sent.
+
+    Bytes become text once they are whole characters, text is held while it may begin a stop string, and the parser, if
+    there is one, takes apart what is left. Log-probabilities and tokens wait for the text they stand behind.
+    """
+
+    def __init__(
+        self, request: int, index: int, stops: StopAutomaton, parser: Parser | None, streamed: bool, with_tokens: bool
+    ) -> None:
+        self._request = request
+        self._index = index
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._matcher = StopMatcher(stops)
+        self._parser = parser
+        self._streamed = streamed
+        self._with_tokens = with_tokens
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._calls: list[ToolCallDelta] = []
+        self._logprobs: list[TokenLogprob] = []
+        self._tokens: list[int] = []
+        self._n_tokens = 0
+        self._size = 0
+        self.word = ""
+        """The stop string that was met."""
+        self.reasoning: bool | None = None
+        """Whether the newest piece was reasoning; None before the first."""
+        self.called_tools = False
+        self.has_line_break = False
+
+    def feed(self, token: int, piece: bytes, logprob: TokenLogprob | None = None) -> None:
+        """One more token. Once `word` is set nothing more may follow."""
+        self._n_tokens += 1
+        if self._with_tokens:
+            self._tokens.append(token)
+        if logprob is not None:
+            self._logprobs.append(logprob)
+        text = self._decoder.decode(piece)
+        if text:
+            self._follow_lines(text)
+            text, self.word = self._matcher.feed(text)
+            if text:
+                self._take(text)
+
+    def end(self) -> None:
+        """The choice has ended: nothing is held back any longer."""
+        if not self.word:
+            # Bytes of a character that was not finished are dropped: there is no text for them.
+            self._take(self._matcher.finish())
+        if self._parser is not None:
+            self._sort(self._parser.finish())
+
+    def forget(self) -> None:
+        """Drop what is gathered: it was sent before, by the process that the request was parked in."""
+        self._gather()
+
+    def delta(
+        self, flush: bool, progress: PromptProgress | None = None, timings: Timings | None = None
+    ) -> Delta | None:
+        """What can be sent now, or None. `flush` sends everything, however little."""
+        if progress is None and not self._n_tokens and not self._size:
+            return None
+        if not flush and progress is None:
+            if not self._size and not self._calls:
+                return None
+            if not self._streamed and self._size < UNSTREAMED_CHARACTERS:
+                return None
+        return self._gather(progress, timings)
+
+    def _gather(self, progress: PromptProgress | None = None, timings: Timings | None = None) -> Delta:
+        text, n_tokens = "".join(self._text), self._n_tokens
+        extra = None
+        if self._reasoning or self._calls or self._logprobs or self._tokens or progress or timings:
+            extra = DeltaExtra(
+                reasoning="".join(self._reasoning),
+                tool_calls=tuple(self._calls),
+                logprobs=tuple(self._logprobs),
+                tokens=tuple(self._tokens),
+                progress=progress,
+                timings=timings,
+            )
+            self._reasoning.clear()
+            self._calls.clear()
+            self._logprobs.clear()
+            self._tokens.clear()
+        self._text.clear()
+        self._n_tokens = self._size = 0
+        return Delta(self._request, text, n_tokens, self._index, extra)
+
+    def _take(self, text: str) -> None:
+        if self._parser is None:
+            if text:
+                self._text.append(text)
+                self._size += len(text)
+                self.reasoning = False
+        else:
+            self._sort(self._parser.feed(text))
+
+    def _sort(self, pieces: list[Piece]) -> None:
+        for piece in pieces:
+            if isinstance(piece, Content):
+                self._text.append(piece.text)
+                self._size += len(piece.text)
+                self.reasoning = False
+            elif isinstance(piece, Reasoning):
+                self._reasoning.append(piece.text)
+                self._size += len(piece.text)
+                self.reasoning = True
+            else:
+                self._calls.append(piece)
+                self._size += len(piece.arguments)
+                self.called_tools = True
+                self.reasoning = False
+
+    def _follow_lines(self, text: str) -> None:
+        if "\n" in text:
+            self.has_line_break = True
