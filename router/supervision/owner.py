@@ -14,7 +14,7 @@ import msgspec
 
 from protocol import codec
 from protocol.codec import Work
-from protocol.control import Cancel, Park, QueryStatus, SetThreads, Sleep, Wakeup
+from protocol.control import Cancel, EndReasoning, Park, QueryStatus, SetThreads, Sleep, Wakeup
 from protocol.errors import ErrorKind, WireError
 from protocol.generate import Failed, Parked, StepOutput
 from protocol.load import Load, Loaded, ModelInfo
@@ -163,6 +163,14 @@ class Owner:
             return
         self._book.add(work, stream)
         self.post(arrived)
+
+    def end_reasoning(self, request: int) -> bool:
+        """Make a running request stop to reason and begin its answer. False if no worker holds it."""
+        child = self._book.holder(request)
+        if child is None:
+            return False
+        self._send(child, EndReasoning(request))
+        return True
 
     def post(self, event: events.Event) -> None:
         self._events.append(event)

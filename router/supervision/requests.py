@@ -109,6 +109,11 @@ class RequestBook:
                 entry.child = None
                 self._drop_if_done(request, entry)
 
+    def holder(self, request: int) -> Child | None:
+        """The worker that holds a request now."""
+        entry = self._entries.get(request)
+        return entry.child if entry is not None else None
+
     def end_all(self, error: WireError) -> None:
         """Nothing will be answered any more."""
         for entry in self._entries.values():

@@ -27,8 +27,16 @@ from protocol.handshake import PROTOCOL_VERSION, Hello
 from protocol.load import Dying, Load, Loaded, ModelInfo
 from protocol.parent_watch import die_with_parent, watch_parent
 from protocol.status import Counters, DeviceMemory, MemoryUse, SlotStatus, UpdateStatus, WorkerState
-from protocol.text import ApplyTemplate, CountTokens, Detokenize, Detokenized, TemplateApplied, Tokenize, Tokenized
-from protocol.text import TokensCounted
+from protocol.text import (
+    ApplyTemplate,
+    CountTokens,
+    Detokenize,
+    Detokenized,
+    TemplateApplied,
+    Tokenize,
+    Tokenized,
+    TokensCounted,
+)
 
 FAULTS = frozenset(
     {
@@ -156,7 +164,7 @@ class FakeWorker:
 
     def run(self) -> None:
         if self.has("crash_at_start"):
-            print("fake: crashing at start", file=sys.stderr, flush=True)
+            complain("fake: crashing at start")
             os._exit(ExitCode.CRASH)
         if self.has("hang_at_start"):
             threading.Event().wait()
@@ -248,10 +256,10 @@ class FakeWorker:
         _, _, named = load.parameters.model_path.partition("fake:")
         self.faults |= self._chosen(named.split(","))
         self.slots = load.parameters.slots
-        print(f"fake: loading {load.name}", file=sys.stderr, flush=True)
+        complain(f"fake: loading {load.name}")
         self.enter(WorkerState.LOADING)
         if self.has("crash_on_load"):
-            print("fake: the file is bad", file=sys.stderr, flush=True)
+            complain("fake: the file is bad")
             os._exit(ExitCode.CRASH)
         if self.has("load_error"):
             self.die(WireError(ErrorKind.LOAD_FAILED, "fake: not a model"), ExitCode.LOAD_FAILED)
@@ -344,6 +352,11 @@ def answer_of(work: codec.Work) -> codec.Answer:
             return Embedded(work.request, tuple((b"\0\0\x80?",) for _ in work.inputs), tuple(1 for _ in work.inputs))
         case _:
             return Failed(work.request, WireError(ErrorKind.NOT_SUPPORTED, "the fake worker cannot do this"))
+
+
+def complain(line: str) -> None:
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from router.scheduling.model import Policy
 from router.scheduling.states import State
 from router.transport.stream import Outcome, RequestStream
 from tests.eventually import eventually_async
-from tests.fakes.encoder import BodyEncoder, TextEncoder
+from tests.fakes.encoder import BodyEncoder
 from tests.fakes.herd import FAST, counted, ended_within, read_all
 from tests.integration.conftest import MakeHerd
 
