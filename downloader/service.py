@@ -153,7 +153,7 @@ class Downloader:
         freed = 0
         for blob in {each.blob for each in self._store.partials() if each.repo == message.repo}:
             if (blob in wanted or "*" in wanted) and (message.repo, blob) not in busy:
-                freed += self._store.drop_partial(message.repo, blob)
+                freed += self._store.drop_unpublished(message.repo, blob)
                 locks.sweep(self._store.lock(message.repo, blob))
         if freed:
             self._store.prune(message.repo)
@@ -172,7 +172,7 @@ class Downloader:
         except asyncio.CancelledError:
             if not job.cancelled:
                 raise  # the whole downloader ends
-            self._send(DownloadCancelled(job.job, await asyncio.to_thread(self._settle_cancelled, job)))
+            self._send(await asyncio.to_thread(self._settle_cancelled, job))
         finally:
             self._queue.remove(job.job)
             del self._jobs[job.job]
@@ -304,21 +304,21 @@ class Downloader:
             self._start_jobs()
             self._publish()
 
-    def _settle_cancelled(self, job: ActiveJob) -> int:
-        """Tidy up behind a killed job; the bytes that stay in partial files."""
+    def _settle_cancelled(self, job: ActiveJob) -> DownloadCancelled:
+        """Tidy up behind a killed job."""
         plan = job.plan
         if plan is None:
-            return 0
-        kept = 0
+            return DownloadCancelled(job.job)
+        kept = freed = 0
         for file in plan.files:
             locks.sweep(self._store.lock(plan.repo, file.blob))
             if job.purge:
-                self._store.drop_partial(plan.repo, file.blob)
+                freed += self._store.drop_unpublished(plan.repo, file.blob)
             elif not self._store.has_blob(plan.repo, file):
                 kept += self._store.bytes_of(plan.repo, file)
         if job.purge:
             self._store.prune(plan.repo)
-        return kept
+        return DownloadCancelled(job.job, kept, freed)
 
     # The queue and the numbers
 

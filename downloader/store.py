@@ -132,21 +132,42 @@ class Store:
         self.blob(repo, blob + _NOTE_SUFFIX).unlink(missing_ok=True)
         return freed
 
+    def drop_unpublished(self, repo: str, blob: str) -> int:
+        """Delete what there is of a blob, whole or not, unless a snapshot refers to it; says how many bytes."""
+        freed = self.drop_partial(repo, blob)
+        path = self.blob(repo, blob)
+        if blob not in self._referenced(repo) and path.is_file() and not path.is_symlink():
+            freed += path.stat().st_size
+            path.unlink()
+        return freed
+
     def partials(self) -> list[Partial]:
-        """Every unfinished file of every model repository, ours and other tools'."""
+        """Every unfinished file of every model repository, ours and other tools'.
+
+        Whole contents that no snapshot refers to count too: the finished files of a plan that is not complete.
+        """
         found = []
         for folder in self.root.glob(f"{_PREFIX}*/blobs"):
-            repo = folder.parent.name.removeprefix(_PREFIX).replace("--", "/")
-            for path in folder.glob(f"*{_FOREIGN_SUFFIX}"):
+            repo = _repo_of(folder.parent)
+            referenced = self._referenced(repo)
+            for path in _children(folder):
+                blob = path.name.split(".", 1)[0]
+                unfinished = path.name.endswith(_FOREIGN_SUFFIX)
+                if path.is_symlink() or not (unfinished or (path.name == blob and blob not in referenced)):
+                    continue
                 try:
                     status = path.stat()
                 except FileNotFoundError:
                     continue  # finished or dropped meanwhile
-                blob = path.name.split(".", 1)[0]
                 note = self.read_note(repo, blob) if path.name.endswith(PARTIAL_SUFFIX) else None
-                path_in_repo, total = (note.path, note.total) if note else ("", 0)
+                path_in_repo, total = (note.path, note.total) if note else ("", 0 if unfinished else status.st_size)
                 found.append(Partial(repo, blob, status.st_size, status.st_mtime, path_in_repo, total))
         return sorted(found, key=lambda partial: (partial.repo, partial.path, partial.blob))
+
+    def _referenced(self, repo: str) -> set[str]:
+        """The blobs that the snapshots of a repository link to."""
+        snapshots = self.folder(repo) / "snapshots"
+        return {os.path.basename(os.readlink(path)) for path in snapshots.rglob("*") if path.is_symlink()}
 
     # Publication
 
@@ -212,7 +233,7 @@ class Store:
         wanted = self.folder(repo).name.lower()
         for folder in self.root.glob(f"{_PREFIX}*"):
             if folder.name.lower() == wanted:
-                return folder.name.removeprefix(_PREFIX).replace("--", "/")
+                return _repo_of(folder)
         return repo
 
     @staticmethod
@@ -245,6 +266,10 @@ class Store:
             folder.rmdir()
         if not folder.exists():
             shutil.rmtree(self.root / ".locks" / folder.name, ignore_errors=True)
+
+
+def _repo_of(folder: Path) -> str:
+    return folder.name.removeprefix(_PREFIX).replace("--", "/")
 
 
 def _children(folder: Path) -> Iterable[Path]:

@@ -235,10 +235,11 @@ class DownloadDone(Struct, frozen=True, tag="download_done", omit_defaults=True)
 
 
 class DownloadCancelled(Struct, frozen=True, tag="download_cancelled", omit_defaults=True):
-    """`kept` bytes stay on disk in partial files."""
+    """`kept` bytes stay on disk in partial files; `freed` bytes were purged."""
 
     job: int
     kept: int = 0
+    freed: int = 0
 
 
 class DownloadFailed(Struct, frozen=True, tag="download_failed", omit_defaults=True):

@@ -82,6 +82,8 @@ class Job:
         self.followers: list[Callable[[Job], None]] = []
         """Called with each report of progress."""
         self.kept = 0
+        self.freed = 0
+        """Bytes that a cancelled job left on disk, and that it gave back."""
         self.admitted: asyncio.Future[None] = loop.create_future()
         self.finished: asyncio.Future[None] = loop.create_future()
 

@@ -139,19 +139,20 @@ class Downloads:
         error = job.error or WireError(ErrorKind.CANCELLED, f"the download of {job.model} was cancelled")
         raise DownloadError(error, job.retryable)
 
-    async def cancel(self, job: Job, purge: bool = False) -> int:
-        """End a job; says how many bytes stay in partial files. `purge` keeps none."""
-        if job.path or job.over:
-            await asyncio.shield(job.finished)  # complete: there is nothing left to cancel
-            return 0
-        if job.live and self._process.send(CancelDownload(job.number, purge)):
+    async def cancel(self, job: Job, purge: bool = False) -> None:
+        """End a job, unless it has ended by itself. `purge` leaves nothing on the disk; `kept` and `freed` tell.
+
+        Raises `DownloadError` when the purge fails.
+        """
+        if job.live and not job.path and self._process.send(CancelDownload(job.number, purge)):
             job.stopping = JobState.CANCELLED
+        elif not job.over and not job.path:
+            self._table.finish(job, JobState.CANCELLED)
+            if purge and job.plan is not None:
+                blobs = tuple(file.blob for file in job.plan.files)
+                job.freed = await self.remove(RemoveModel(0, job.plan.repo, partials=blobs))
+        if not job.over:
             await asyncio.shield(job.finished)
-            return job.kept
-        self._table.finish(job, JobState.CANCELLED)
-        if purge and job.plan is not None:
-            await self.remove(RemoveModel(0, job.plan.repo, partials=tuple(file.blob for file in job.plan.files)))
-        return 0
 
     def pause(self, job: Job) -> None:
         """Stop a job for now; what it fetched stays, also across a restart of the gateway. Raises `DownloadError`."""
@@ -279,7 +280,7 @@ class Downloads:
             self._finishing.add(task)
             task.add_done_callback(self._finishing.discard)
         elif isinstance(message, DownloadCancelled):
-            job.kept = message.kept
+            job.kept, job.freed = message.kept, message.freed
             self._stopped(job)
         else:
             self._table.fail(job, message.error, message.retryable)

@@ -10,7 +10,6 @@ import msgspec
 from msgspec import Struct
 
 from protocol.download import DownloadChoice, Partial, RemoveModel, Space
-from protocol.errors import ErrorKind, WireError
 from router.config.hub_cache import cache_folder
 from router.config.model import Model
 from router.downloads.job import DownloadError, Job
@@ -72,7 +71,7 @@ class DownloadRoutes:
             else:
                 job = await self._services.downloads.pull(choice)
         except DownloadError as error:
-            raise _api_error(error) from error
+            raise from_wire(error.error) from error
         return json_reply({"success": True, **plan_entry(job), **job_entry(job)})
 
     async def list(self, call: Call) -> Response:
@@ -90,15 +89,14 @@ class DownloadRoutes:
 
     async def cancel(self, call: Call) -> Response:
         job = self._numbered(call.params.get("id") or call.query.get("id") or "")
-        kept = await self._cancel(job, call.flag("purge", False))
-        return json_reply({"success": True, "kept_bytes": kept})
+        return await self._cancel(job, call.flag("purge", False))
 
     async def pause(self, call: Call) -> Response:
         job = self._meant(decode(_job, await call.body()))
         try:
             self._services.downloads.pause(job)
         except DownloadError as error:
-            raise _api_error(error) from error
+            raise from_wire(error.error) from error
         return json_reply({"success": True})
 
     async def resume(self, call: Call) -> Response:
@@ -106,7 +104,7 @@ class DownloadRoutes:
         try:
             self._services.downloads.resume(job)
         except DownloadError as error:
-            raise _api_error(error) from error
+            raise from_wire(error.error) from error
         return json_reply({"success": True})
 
     async def delete(self, call: Call) -> Response:
@@ -123,9 +121,7 @@ class DownloadRoutes:
             return json_reply({"success": True, "freed_bytes": freed})
         job = self._services.downloads.find(name)
         if job is not None:
-            before = job.progress.done if job.progress is not None else 0
-            kept = await self._cancel(job, purge)
-            return json_reply({"success": True, "freed_bytes": before - kept if purge else 0, "kept_bytes": kept})
+            return await self._cancel(job, purge)
         model = self._services.lookup(name)
         if model is not None and not model.missing:
             return json_reply({"success": True, "freed_bytes": await self._delete_model(model)})
@@ -163,13 +159,14 @@ class DownloadRoutes:
         try:
             return await self._services.downloads.remove(request)
         except DownloadError as error:
-            raise _api_error(error) from error
+            raise from_wire(error.error) from error
 
-    async def _cancel(self, job: Job, purge: bool) -> int:
+    async def _cancel(self, job: Job, purge: bool) -> Response:
         try:
-            return await self._services.downloads.cancel(job, purge)
+            await self._services.downloads.cancel(job, purge)
         except DownloadError as error:
-            raise _api_error(error) from error
+            raise from_wire(error.error) from error
+        return json_reply({"success": True, "state": job.state, "kept_bytes": job.kept, "freed_bytes": job.freed})
 
     def _repository(self, name: str) -> str:
         """The repository that a model's id or a reference names."""
@@ -300,7 +297,3 @@ def _place_in_cache(path: str) -> tuple[str, str] | None:
     if len(parts) < 4 or not parts[0].startswith(_REPO_PREFIX) or parts[1] != "snapshots":
         return None
     return parts[0].removeprefix(_REPO_PREFIX).replace("--", "/"), str(PurePosixPath(*parts[3:]))
-
-
-def _api_error(error: DownloadError) -> ApiError:
-    return from_wire(WireError(ErrorKind(error.error.kind), error.error.message, retry_after=error.error.retry_after))

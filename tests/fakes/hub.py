@@ -128,7 +128,9 @@ class FakeHub:
             Route("/{user}/{repo}/resolve/{revision}/{path:path}", self._resolve, methods=["GET", "HEAD"]),
             Route("/cdn/{blob}", self._cdn),
         ]
-        config = uvicorn.Config(Starlette(routes=routes), port=0, log_level="critical", lifespan="off")
+        config = uvicorn.Config(
+            Starlette(routes=routes), port=0, log_level="critical", lifespan="off", loop="asyncio", ws="none"
+        )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, name="fake-hub", daemon=True)
 
