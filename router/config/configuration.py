@@ -29,6 +29,8 @@ class Configuration:
     """Said once at start."""
     inputs: Inputs
     headers: HeaderCache
+    given: tuple[Assignment, ...] = ()
+    """Values of the command line and the environment that count."""
 
     def reload(self, *, read_cached: bool = False) -> Catalogue:
         """Read presets and folders again. Raises `ConfigError`, and then nothing has changed. Blocks: use a thread."""
@@ -74,7 +76,9 @@ def configure(
     inputs = Inputs(settings, models, machine, environ)
     headers = HeaderCache()
     catalogue = build(inputs, headers, read_cached=read_cached)
-    return Configuration(settings, machine, catalogue, (*warnings, *catalogue.warnings), inputs, headers)
+    return Configuration(
+        settings, machine, catalogue, (*warnings, *catalogue.warnings), inputs, headers, effective.all()
+    )
 
 
 def _check(items: tuple[Assignment, ...]) -> tuple[str, ...]:
