@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, get_args
 
 import msgspec
@@ -63,6 +63,8 @@ class Plans(Protocol):
     def entries(self) -> tuple[ModelEntry, ...]: ...
 
 
+Observer = Callable[[events.Event, Sequence[effects.Effect]], None]
+
 WorkerCommand = Callable[[Mapping[str, str]], Command]
 """Makes the command of a worker from the variables of its preset."""
 
@@ -84,14 +86,18 @@ class Owner:
         state: StateFolder | None = None,
         worker_command: WorkerCommand = real_worker,
         heartbeat: float = HEARTBEAT,
+        observe: Observer | None = None,
     ) -> None:
-        """`heartbeat` is the longest silence in seconds of a stream that shows signs of life."""
+        """`heartbeat` is the longest silence in seconds of a stream that shows signs of life. `observe` is called
+        with each event and the effects that it has, and counts them.
+        """
         self.news = NewsHub()
         self._scheduler = scheduler
         self._nursery = nursery
         self._state = state
         self._worker_command = worker_command
         self._heartbeat = heartbeat
+        self._observe = observe
         self._plans: Plans | None = None
         self._book = RequestBook()
         self._table = WorkerTable()
@@ -105,6 +111,7 @@ class Owner:
         self._look_timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._stopped = asyncio.Event()
+        self._closing: asyncio.Task[None] | None = None
         self._nonce = 0
         self._to_restore = frozenset(state.residents_to_restore()) if state is not None else frozenset()
         self._run: dict[type[Any], Callable[[Any], None]] = {
@@ -219,10 +226,18 @@ class Owner:
         return self._table.records()
 
     async def close(self, drain: float) -> None:
-        """Refuse new requests, let running ones end within `drain` seconds, stop and reap all workers."""
+        """Refuse new requests, let running ones end within `drain` seconds, stop and reap all workers.
+
+        May be called again while it runs, with less patience, and when it is done.
+        """
         if self.alive:
             self.post(events.StopAsked(time.monotonic() + drain))
-            assert self._task is not None
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._wind_up(), name="owner's end")
+        await asyncio.shield(self._closing)
+
+    async def _wind_up(self) -> None:
+        if self._task is not None and not self._task.done():
             stopped = asyncio.ensure_future(self._stopped.wait())
             await asyncio.wait([self._task, stopped], return_when=asyncio.FIRST_COMPLETED)
             stopped.cancel()
@@ -264,6 +279,8 @@ class Owner:
             self._book.lost(event.child)
         elif isinstance(event, events.RequestLeft):
             self._book.left(event.request)
+        if self._observe is not None:
+            self._observe(event, wanted)
         for effect in wanted:
             self._run[type(effect)](effect)
         if isinstance(event, events.ChildReported):
