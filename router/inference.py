@@ -16,6 +16,8 @@ from protocol.generate import Generate
 from protocol.text import ApplyTemplate, CountTokens, Detokenize, Tokenize
 from router.config.model import Model
 from router.fanin import FanIn
+from router.metrics.observations import Observations
+from router.metrics.trace import TracedStream
 from router.scheduling.events import RequestAnswered, RequestArrived, RequestLeft
 from router.supervision.owner import Owner
 from router.transport.encoder import Encoder
@@ -44,7 +46,7 @@ class Ticket(Struct, eq=False):
     requests: tuple[int, ...]
     model: str
     owner: str
-    stream: RequestStream
+    stream: TracedStream
     kept: bool = False
     """Somebody may come back for it: a reader that leaves does not end it."""
 
@@ -52,9 +54,10 @@ class Ticket(Struct, eq=False):
 class Inference:
     """Admits work and keeps the tickets of what has not ended."""
 
-    def __init__(self, owner: Owner, ring: int = CAPACITY) -> None:
+    def __init__(self, owner: Owner, ring: int = CAPACITY, observations: Observations | None = None) -> None:
         self._owner = owner
         self._ring = ring
+        self._observations = observations or Observations()
         self._numbers = itertools.count(1)
         self._tickets: dict[str, Ticket] = {}
 
@@ -68,7 +71,7 @@ class Inference:
     def submit(self, id: str, model: Model, work: Work, encoder: Encoder, options: Options) -> Ticket:
         """Hand work to the scheduler. Its answer, or why there is none, comes through the ticket's stream."""
         request = next(self._numbers)
-        stream = self._stream(request, (request,), encoder)
+        stream = self._stream(id, model, options, (request,), encoder)
         self._admit(model, work, request, stream, options)
         return self._ticket(id, (request,), model, options, stream)
 
@@ -79,22 +82,33 @@ class Inference:
         if len(works) == 1:
             return self.submit(id, model, works[0], encoder, options)
         requests = tuple(next(self._numbers) for _ in works)
-        stream = self._stream(requests[0], requests, encoder)
+        stream = self._stream(id, model, options, requests, encoder)
         ticket = self._ticket(id, requests, model, options, stream)
         parts = FanIn(stream, works, abandon=lambda: self._abandon(ticket)).parts
         for request, work, part in zip(requests, works, parts, strict=True):
             self._admit(model, work, request, RequestStream(request, part, capacity=self._ring), options)
         return ticket
 
-    def _stream(self, request: int, requests: tuple[int, ...], encoder: Encoder) -> RequestStream:
+    def _stream(
+        self, id: str, model: Model, options: Options, requests: tuple[int, ...], encoder: Encoder
+    ) -> TracedStream:
         def answered() -> None:
             for number in requests:
                 self._owner.post(RequestAnswered(number))
 
-        return RequestStream(request, encoder, on_answered=answered, capacity=self._ring)
+        return TracedStream(
+            requests[0],
+            encoder,
+            id=id,
+            model=model.id,
+            key=options.owner,
+            observations=self._observations,
+            on_answered=answered,
+            capacity=self._ring,
+        )
 
     def _ticket(
-        self, id: str, requests: tuple[int, ...], model: Model, options: Options, stream: RequestStream
+        self, id: str, requests: tuple[int, ...], model: Model, options: Options, stream: TracedStream
     ) -> Ticket:
         ticket = Ticket(id=id, requests=requests, model=model.id, owner=options.owner, stream=stream)
         self._tickets[id] = ticket
@@ -140,6 +154,7 @@ class Inference:
             return
         del self._tickets[ticket.id]
         if not ticket.stream.ended:
+            ticket.stream.gone()
             self._abandon(ticket)
 
     def _abandon(self, ticket: Ticket) -> None:

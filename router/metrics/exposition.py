@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 
-from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics
+from prometheus_client import ProcessCollector, disable_created_metrics
 from prometheus_client.core import Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
@@ -38,11 +38,11 @@ class _SnapshotCollector(Collector):
 
 
 class Metrics:
-    """The gateway's metrics. `take` reads the tables and changes nothing; a scrape does no more than call it."""
+    """All metrics of the gateway. `take` reads the tables and changes nothing; a scrape does no more than call it."""
 
-    def __init__(self, take: Callable[[], Snapshot], states: Iterable[str]) -> None:
-        self._registry = CollectorRegistry(auto_describe=False)
-        self.observations = Observations(self._registry)
+    def __init__(self, observations: Observations, take: Callable[[], Snapshot], states: Iterable[str]) -> None:
+        self.observations = observations
+        self._registry = observations.registry
         self._registry.register(_SnapshotCollector(take, states))
         ProcessCollector(registry=self._registry)
 

@@ -17,7 +17,9 @@ class Observations:
     `model` is always the id of a configured model, never text from a client: the number of series stays bounded.
     """
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+
         def histogram(name: str, documentation: str, buckets: tuple[float, ...]) -> Histogram:
             return Histogram(f"llamaherd_{name}", documentation, ["model"], registry=registry, buckets=buckets)
 

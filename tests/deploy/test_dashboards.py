@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from protocol.errors import ErrorKind
 from router.metrics.exposition import Metrics
+from router.metrics.observations import Observations
 from router.scheduling.events import ExitReason
 from router.scheduling.states import State
 from tests.deploy.files import DEPLOY, load_yaml
@@ -30,7 +31,7 @@ _FROM_PROMETHEUS = {"instance", "job"}
 
 def exported() -> dict[str, set[str]]:
     """Sample names that a gateway exports, and their labels."""
-    metrics = Metrics(Source(), State)
+    metrics = Metrics(Observations(), Source(), State)
     observe_everything(metrics)
     names: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(asyncio.run(metrics.scrape()).decode()):

@@ -11,6 +11,7 @@ from protocol.errors import ErrorKind, WireError
 from protocol.generate import ChoiceEnd, Completed, Delta, Parked, ResumePoint, Usage
 from protocol.status import Counters, DeviceMemory, MemoryUse
 from router.metrics.exposition import Metrics
+from router.metrics.observations import Observations
 from router.metrics.snapshot import DeviceSample, DownloadSample, ModelSample, Snapshot
 from router.metrics.totals import RATE_WINDOW, ModelTotals, add
 from router.metrics.trace import TracedStream
@@ -74,7 +75,7 @@ def scrape(metrics: Metrics) -> dict[tuple[str, ...], float]:
 
 def test_a_scrape_shows_every_model_under_its_label() -> None:
     source = Source()
-    values = scrape(Metrics(source, State))
+    values = scrape(Metrics(Observations(), source, State))
     assert values["llamaherd_model_state", "model-0", "ready"] == 1
     assert sum(value for key, value in values.items() if key[:2] == ("llamaherd_model_state", "model-1")) == 1
     assert values["llamaherd_queue_requests", "model-1"] == 5
@@ -89,7 +90,7 @@ def test_a_scrape_shows_every_model_under_its_label() -> None:
 
 
 def test_the_names_of_llama_server_are_kept() -> None:
-    values = scrape(Metrics(Source(), State))
+    values = scrape(Metrics(Observations(), Source(), State))
     assert values["llamacpp:prompt_tokens_total", "model-0"] == 10
     assert values["llamacpp:tokens_predicted_total", "model-0"] == 7
     assert values["llamacpp:n_busy_slots_per_decode", "model-0"] == 2.5
@@ -101,7 +102,7 @@ def test_the_names_of_llama_server_are_kept() -> None:
 
 def test_a_scrape_takes_one_snapshot_and_repeats_itself() -> None:
     source = Source()
-    metrics = Metrics(source, State)
+    metrics = Metrics(Observations(), source, State)
     assert source.taken == 0
     first = scrape(metrics)
     assert source.taken == 1
@@ -123,7 +124,7 @@ async def test_the_loop_goes_on_during_a_scrape() -> None:
             await asyncio.sleep(0)  # noqa: TID251
 
     counting = asyncio.create_task(count())
-    await Metrics(source, State).scrape()
+    await Metrics(Observations(), source, State).scrape()
     done = True
     await counting
     assert turns > 20
@@ -132,12 +133,12 @@ async def test_the_loop_goes_on_during_a_scrape() -> None:
 def test_text_of_names_is_escaped() -> None:
     source = Source()
     source.snapshot = Snapshot("1", (ModelSample('a"b\\c\nd', "ready"),))
-    assert scrape(Metrics(source, State))["llamaherd_model_slots", 'a"b\\c\nd'] == 0
+    assert scrape(Metrics(Observations(), source, State))["llamaherd_model_slots", 'a"b\\c\nd'] == 0
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
 def test_promtool_finds_nothing_but_the_colon_of_llama_servers_names() -> None:
-    metrics = Metrics(Source(), State)
+    metrics = Metrics(Observations(), Source(), State)
     observe_everything(metrics)
     done = subprocess.run(
         ["promtool", "check", "metrics"], input=asyncio.run(metrics.scrape()), capture_output=True, timeout=60
@@ -163,7 +164,7 @@ def observe_everything(metrics: Metrics) -> None:
 
 
 def test_events_are_counted() -> None:
-    metrics = Metrics(Source(), State)
+    metrics = Metrics(Observations(), Source(), State)
     observe_everything(metrics)
     values = scrape(metrics)
     assert values["llamaherd_swaps_total",] == 1
@@ -242,7 +243,7 @@ COMPLETED = Completed(1, (ChoiceEnd(0, "limit"),), Usage(prompt_tokens=12, compl
 
 
 def test_a_request_leaves_its_times_in_the_histograms_and_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    metrics, clock = Metrics(Source(), State), Clock()
+    metrics, clock = Metrics(Observations(), Source(), State), Clock()
     caplog.set_level("INFO")
     stream = traced(metrics, clock)
     stream.notify(Phase.QUEUED, position=2)
@@ -281,7 +282,7 @@ def test_a_request_leaves_its_times_in_the_histograms_and_one_line(caplog: pytes
 
 
 def test_a_request_that_fails_in_the_queue_counts_by_the_kind_of_its_error() -> None:
-    metrics, clock = Metrics(Source(), State), Clock()
+    metrics, clock = Metrics(Observations(), Source(), State), Clock()
     stream = traced(metrics, clock)
     clock.now += 3
     stream.fail(WireError(ErrorKind.OVERLOADED, "full"))
@@ -292,7 +293,7 @@ def test_a_request_that_fails_in_the_queue_counts_by_the_kind_of_its_error() -> 
 
 
 def test_parking_is_no_end_and_a_client_that_left_is_one() -> None:
-    metrics, clock = Metrics(Source(), State), Clock()
+    metrics, clock = Metrics(Observations(), Source(), State), Clock()
     stream = traced(metrics, clock)
     stream.delta(Delta(1, "a"))
     stream.notify(Phase.PARKED)
