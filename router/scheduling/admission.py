@@ -12,7 +12,7 @@ from router.scheduling.events import ExitReason
 from router.scheduling.ledger import Ledger
 from router.scheduling.model import Needs
 from router.scheduling.records import DrainCause, Model, Urge
-from router.scheduling.states import PROMISED, RESIDENT, WITHOUT_WORKER, State
+from router.scheduling.states import PROMISED, WITHOUT_WORKER, State
 
 
 @dataclass(slots=True)
@@ -184,7 +184,7 @@ def _fits(ledger: Ledger, model: Model, room: Room, leaving: set[str], *, now: b
 def _room(ledger: Ledger, model: Model, gone: set[str], room: Room) -> bool:
     policy = ledger.policy
     if policy.models_max:
-        staying = sum(1 for other in ledger.models.values() if other.state in RESIDENT and other.key not in gone)
+        staying = sum(1 for other in ledger.resident() if other.key not in gone)
         if staying + room.count + 1 > policy.models_max:
             return False
     if policy.budget:
@@ -202,7 +202,9 @@ def impossible(ledger: Ledger, model: Model) -> str:
     policy = ledger.policy
     if model.state in PROMISED or model.state is State.READY:
         return ""
-    pinned = [other for other in ledger.models.values() if other.pin and other is not model and other.state in RESIDENT]
+    pinned = [
+        other for other in ledger.resident() if other.pin and other is not model and other.state is not State.STOPPING
+    ]
     if policy.models_max and len(pinned) >= policy.models_max:
         return f"{_names(ledger, {other.key for other in pinned})} pinned, and models-max is {policy.models_max}"
     if policy.budget:

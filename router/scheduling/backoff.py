@@ -22,4 +22,4 @@ def cooled_off(failures: int, policy: Policy) -> bool:
 
 def stable(ready_at: float, now: float, policy: Policy) -> bool:
     """Whether a run that became ready at `ready_at` was long enough to forget the failures before it."""
-    return ready_at > 0.0 and now - ready_at >= policy.stable_after
+    return ready_at > 0.0 and now >= ready_at + policy.stable_after

@@ -115,7 +115,7 @@ def _adopt(ledger: Ledger, entry: ModelEntry) -> None:
         model.gone = False
         if model.drain is DrainCause.REMOVED:
             swap.resume(ledger, model, "configured again")
-        if model.worker and model.worker.needs:
+        if model.worker and model.worker.charged:
             ledger.reserve(model.worker, entry.needs)
         ledger.emit(ModelChanged(entry.key))
     ledger.touch(model)

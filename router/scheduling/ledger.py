@@ -16,7 +16,7 @@ from router.scheduling.events import Child
 from router.scheduling.model import Needs, Policy
 from router.scheduling.queue import insert
 from router.scheduling.records import Model, Request, Urge, Worker
-from router.scheduling.states import RESIDENT, IllegalTransition, Trigger, follow
+from router.scheduling.states import IllegalTransition, Trigger, follow
 
 DECISIONS_KEPT = 200
 QUARANTINE_SIZE = 1024
@@ -91,14 +91,20 @@ class Ledger:
 
     def reserve(self, worker: Worker, needs: Needs) -> None:
         worker.needs = needs
+        worker.charged = True
+        self.room_changed = True
+
+    def unreserve(self, worker: Worker) -> None:
+        worker.needs = ()
+        worker.charged = False
         self.room_changed = True
 
     def reserved(self) -> Iterator[Worker]:
         """Workers whose memory is reserved, stuck ones too."""
-        return (worker for worker in self.workers.values() if worker.needs)
+        return (worker for worker in self.workers.values() if worker.charged)
 
     def resident(self) -> list[Model]:
-        return [model for model in self.models.values() if model.state in RESIDENT]
+        return [model for model in self.models.values() if model.resident]
 
     # Leases and ends
 

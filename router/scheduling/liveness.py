@@ -92,7 +92,7 @@ class Watch:
     def verdict(self, now: float, wedge_after: float) -> str:
         """Why the worker counts as wedged, empty if it does not."""
         for name, sign in self.signs.items():
-            if sign.moved is not None and now - sign.moved >= self.limit(name, wedge_after):
+            if sign.moved is not None and now >= sign.moved + self.limit(name, wedge_after):
                 return f"{_WORDS[name]} for {now - sign.moved:.0f} s"
         return ""
 

@@ -83,7 +83,9 @@ class Worker:
     pid: int = 0
     connected: bool = False
     needs: Needs = ()
-    """Memory that is reserved for it, empty while it has none (spare, asleep)."""
+    """Memory that is reserved for it."""
+    charged: bool = False
+    """Whether it has, or is to have, a model in memory: not as a spare, not asleep."""
     stopping: ExitReason | None = None
     stuck: bool = False
     leases: dict[int, Request] = field(default_factory=dict)
@@ -169,6 +171,11 @@ class Model:
     @property
     def pin(self) -> bool:
         return self.entry.pin if self.pinned is None else self.pinned
+
+    @property
+    def resident(self) -> bool:
+        """Memory is reserved for it, and it counts against `models_max`."""
+        return self.worker is not None and self.worker.charged
 
     @property
     def leases(self) -> int:

@@ -164,7 +164,7 @@ class Scheduler:
         elif said is WorkerState.SLEEPING:
             if state is State.FALLING_ASLEEP or (state is State.READY and not worker.heavy):
                 ledger.move(model, Trigger.ASLEEP, status.reason or model.reason)
-                ledger.reserve(worker, ())
+                ledger.unreserve(worker)
             elif state is State.READY:  # work overtook `Sleep`: it wakes the worker, whose memory stays reserved
                 ledger.move(model, Trigger.WAKE, "work came while it fell asleep")
                 model.started = ledger.now
@@ -198,7 +198,7 @@ class Scheduler:
         if model is None:
             return
         model.entry = event.entry
-        if model.worker is not None and model.worker.needs:
+        if model.worker is not None and model.worker.charged:
             self._ledger.reserve(model.worker, event.entry.needs)
         self._ledger.touch(model)
 

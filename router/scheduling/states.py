@@ -119,9 +119,6 @@ TRANSITIONS: dict[State, dict[Trigger, State]] = {
 PROMISED = frozenset({State.SPAWNING, State.LOADING, State.WAKING})
 """On the way to `ready`."""
 
-RESIDENT = PROMISED | {State.READY, State.DRAINING, State.FALLING_ASLEEP, State.STOPPING}
-"""Memory is reserved and the model counts against `models_max`."""
-
 WITHOUT_WORKER = frozenset({State.UNLOADED, State.BACKOFF, State.FAILED, State.STUCK})
 """A new worker may be started. The one of a `stuck` model is no longer its worker."""
 

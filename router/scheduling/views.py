@@ -35,6 +35,7 @@ class ModelView(Struct, frozen=True, omit_defaults=True):
     waiting: int = 0
     parked: int = 0
     pin: bool = False
+    resident: bool = False
     blocked: str = ""
     load_seconds: float = 0.0
     last_used: float = 0.0
@@ -93,6 +94,7 @@ def model_view(model: Model) -> ModelView:
         waiting=len(lines),
         parked=sum(request.parked for request in lines),
         pin=model.pin,
+        resident=model.resident,
         blocked=model.blocked,
         load_seconds=model.load_seconds,
         last_used=model.last_used,

@@ -24,7 +24,7 @@ def look(ledger: Ledger) -> None:
         if verdict:
             kill_wedged(ledger, worker, f"wedged: {verdict}")
             continue
-        silent = ledger.now - worker.watch.heard >= ledger.policy.query_interval
+        silent = ledger.now >= worker.watch.heard + ledger.policy.query_interval
         if worker.connected and worker.queried is None and silent:
             ping(ledger, worker)
         watch_over(ledger, worker)

@@ -119,7 +119,7 @@ def ready(ledger: Ledger, model: Model) -> None:
     model.memory_retried = False
     model.turn = False
     if model.failures:
-        ledger.alarms.at(ledger.now + ledger.policy.stable_after)
+        ledger.alarms.at(model.ready_at + ledger.policy.stable_after)
     for request in model.waiting:
         request.failed_loads = 0
 
