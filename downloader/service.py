@@ -123,7 +123,8 @@ class Downloader:
         job.purge = job.purge or message.purge
         if not job.cancelled:
             job.cancelled = True
-            job.task.cancel()
+            # Behind its first step: a task that has not begun would end without a word.
+            asyncio.get_running_loop().call_soon(job.task.cancel)
 
     async def _remove(self, message: RemoveModel) -> None:
         try:

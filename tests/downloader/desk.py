@@ -21,12 +21,15 @@ from protocol.download import (
     DownloadProgress,
     JobProgress,
     ModelRemoved,
+    Plan,
     PlanDownload,
+    PlanFile,
     Planned,
     RemoveModel,
     StartDownload,
 )
 from tests.eventually import eventually_async
+from tests.fakes.hub import FakeHub
 
 Message = TypeVar("Message")
 
@@ -106,6 +109,17 @@ class Desk:
         message = found()
         assert message is not None
         return message
+
+    def ended(self, job: int) -> DownloadDone | DownloadFailed | DownloadCancelled | None:
+        """How a job has ended, if it has."""
+        kinds = (DownloadDone, DownloadFailed, DownloadCancelled)
+        return next((each for each in self.said if isinstance(each, kinds) and each.job == job), None)
+
+    def store_plan(self, hub: FakeHub, repo: str, path: str) -> Plan:
+        """The plan of one file, made without asking."""
+        commit = hub.repos[repo].commit_of("main")
+        file = hub.repos[repo].commits[commit][path]
+        return Plan(repo, repo, "main", commit, (PlanFile(path, len(file.content), file.blob),))
 
     def levels(self, job: int) -> list[JobProgress]:
         """Every progress report about a job, in order."""
