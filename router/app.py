@@ -21,7 +21,12 @@ from router.http.server import Server
 from router.http.services import Services
 from router.inference import Inference
 from router.logs.setup import LogFormat, configure_logging
+from router.metrics.exposition import Metrics
+from router.metrics.observations import Observations
+from router.metrics.observer import SchedulerObserver
+from router.metrics.source import TableSource
 from router.scheduling.scheduler import Scheduler
+from router.scheduling.states import State
 from router.security.access import AccessPolicy
 from router.security.keyfile import generated_key, keys_from_options
 from router.security.keys import InvalidKey, KeyRing, KeySpec
@@ -64,17 +69,23 @@ async def serve(configuration: Configuration) -> int:
             sweep_siblings(folder)
             runtime = RuntimeFolder(folder)
             try:
+                observations = Observations()
+                observer = SchedulerObserver(observations)
                 owner = Owner(
                     Scheduler(configuration.policy(), random.Random()),
                     Nursery(runtime),
                     StateFolder(state_folder(settings)),
                     heartbeat=settings.sse_ping_interval,
+                    observe=observer,
                 )
                 await owner.open()
                 try:
                     owner.configure(configuration.catalogue, configuration.policy())
                     policy = AccessPolicy(ring, public_metrics=settings.public_metrics)
-                    services = Services(configuration, owner, Inference(owner, settings.stream_ring), policy)
+                    inference = Inference(owner, settings.stream_ring, observations)
+                    source = TableSource(owner, observer, streams=inference.__len__)
+                    metrics = Metrics(observations, source.take, State)
+                    services = Services(configuration, owner, inference, policy, metrics)
                     await _serve(services, build_app(services, listeners.addresses), listeners, signals)
                 finally:
                     await owner.close(0.0)
@@ -148,7 +159,7 @@ async def _drain(services: Services, signals: Signals) -> None:
     try:
         if settings.shutdown_delay:
             await asyncio.wait({hurry}, timeout=settings.shutdown_delay)
-        services.closing.set()
+        services.close_streams()
         closing = asyncio.ensure_future(services.owner.close(0.0 if hurry.done() else settings.drain_timeout))
         await asyncio.wait({closing, hurry}, return_when=asyncio.FIRST_COMPLETED)
         if not closing.done():

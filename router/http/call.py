@@ -62,6 +62,10 @@ class Call:
             if not message.get("more_body", False):
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
+    def may_use(self, *names: str) -> bool:
+        """Whether the request's key is for a model of these names."""
+        return self.key is None or self.key.may_use(*names)
+
     def flag(self, name: str, default: bool) -> bool:
         """A boolean query parameter, with llama-server's spellings."""
         value = self.query.get(name)

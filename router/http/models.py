@@ -59,7 +59,7 @@ class Models:
             self._services.require(call, Scope.MANAGE)
             await self._services.reload()
         catalogue = self._services.catalogue
-        models = [model for model in catalogue.listed() if call.key is None or call.key.may_use(*model.names)]
+        models = [model for model in catalogue.listed() if call.may_use(*model.names)]
         answer: dict[str, Any] = {"object": "list", "data": [self._entry(model) for model in models]}
         if catalogue.single:
             answer["models"] = [ollama_like(model) for model in models]
@@ -112,7 +112,7 @@ class Models:
         if not name:
             raise invalid("'model' is required", "model")
         model = self._services.lookup(name)
-        if model is None or (call.key is not None and not call.key.may_use(name, *model.names)):
+        if model is None or not call.may_use(name, *model.names):
             raise model_not_found(name)
         return model
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from router.http.anthropic import Messages
 from router.http.embeddings import Embeddings
+from router.http.events import Events
+from router.http.metrics import MetricsRoutes
 from router.http.models import Models
 from router.http.native_completion import NativeCompletions
+from router.http.native_server import NativeServer
 from router.http.native_text import NativeText
 from router.http.openai_chat import ChatCompletions
 from router.http.openai_completions import Completions
@@ -14,6 +17,7 @@ from router.http.rerank import Reranking
 from router.http.routing import Route
 from router.http.services import Services
 from router.http.streams import Streams
+from router.http.ui import Ui
 
 FAMILIES = (
     Ops,
@@ -24,8 +28,12 @@ FAMILIES = (
     Messages,
     Embeddings,
     Reranking,
+    NativeServer,
     Streams,
+    Events,
     Models,
+    MetricsRoutes,
+    Ui,
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from protocol.codec import Work
 from protocol.errors import ErrorKind, WireError
@@ -19,6 +20,7 @@ from router.http.call import Call
 from router.http.conversations import Conversations
 from router.http.errors import ApiError, from_wire, invalid, model_not_found
 from router.inference import Inference, Options, Ticket
+from router.metrics.exposition import Metrics
 from router.security.access import AccessPolicy
 from router.security.scopes import Scope
 from router.supervision.owner import Owner
@@ -35,6 +37,7 @@ class Services:
     owner: Owner
     inference: Inference
     policy: AccessPolicy
+    metrics: Metrics | None = None
     draining: bool = False
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when streams that would never end by themselves have to end."""
@@ -60,7 +63,7 @@ class Services:
         """
         name = named or call.query.get("model")
         model = self._resolve(name)
-        if call.key is not None and not call.key.may_use(*model.names, *((name,) if name else ())):
+        if not call.may_use(*model.names, *((name,) if name else ())):
             raise ApiError(403, "permission_error", f"this API key may not use the model '{model.id}'", param="model")
         self.check_loadable(model)
         return model
@@ -92,6 +95,15 @@ class Services:
         self.owner.configure(catalogue, self.configuration.policy())
         self.owner.news.publish("*", "models_reload")
         return catalogue.difference(before)
+
+    def close_streams(self) -> None:
+        """End the streams that would go on for ever."""
+        self.closing.set()
+        self.owner.news.publish("*", "server_stopping")
+
+    def running_downloads(self) -> list[Any]:
+        """What is being downloaded, for followers of events."""
+        return []
 
     def _resolve(self, name: str | None) -> Model:
         try:

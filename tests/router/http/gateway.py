@@ -117,6 +117,7 @@ class ScriptedOwner:
     news: NewsHub = field(default_factory=NewsHub)
     views: dict[str, ModelView] = field(default_factory=dict)
     reports: dict[str, UpdateStatus] = field(default_factory=dict)
+    reasoning_ended: list[int] = field(default_factory=list)
     infos: dict[str, ModelInfo] = field(default_factory=dict)
 
     def submit(self, work: Work, stream: RequestStream, arrived: RequestArrived) -> None:
@@ -131,6 +132,10 @@ class ScriptedOwner:
     @property
     def left(self) -> list[int]:
         return [event.request for event in self.events if isinstance(event, RequestLeft)]
+
+    def end_reasoning(self, request: int) -> bool:
+        self.reasoning_ended.append(request)
+        return True
 
     def view(self, key: str) -> ModelView | None:
         return self.views.get(key)
