@@ -18,6 +18,9 @@ from worker.llama_model import LoadAborted, LoadError, Model
 from worker.llama_parameters import POOLING_NAMES
 from worker.model_texts import ModelTexts
 from worker.placement import (
+    CPU_CONTEXT,
+    EMBEDDING_CONTEXT,
+    GPU_CONTEXT,
     available_memory,
     batch_sizes,
     default_context,
@@ -77,8 +80,9 @@ class Engine:
 
     def _make_context(self, parameters: LoadParameters, threads: Threads, log: EngineLog) -> Context:
         model = self.model
+        most = EMBEDDING_CONTEXT if parameters.embeddings else GPU_CONTEXT if has_gpu() else CPU_CONTEXT
         n_ctx = parameters.ctx_size or default_context(
-            model.n_ctx_train, _bytes_per_token(model, parameters), available_memory(), has_gpu()
+            model.n_ctx_train, _bytes_per_token(model, parameters), available_memory(), most
         )
         n_batch, n_ubatch = batch_sizes(parameters, n_ctx)
         has_states = model.is_recurrent or model.n_swa > 0
@@ -92,7 +96,28 @@ class Engine:
         self.model.close()
 
     def texts(self) -> ModelTexts:
-        return ModelTexts(self.model.vocabulary, self.template, self.context.n_ctx)
+        return ModelTexts(self.model.vocabulary, self.template, self.input_limit, self.model.chat_template("rerank"))
+
+    @property
+    def input_limit(self) -> int:
+        """Most tokens of one request."""
+        n_ctx = self.context.n_ctx
+        if not self._parameters.embeddings:
+            return n_ctx
+        asked = self._parameters.ctx_size or n_ctx
+        # Encoders know no position beyond those they were trained for.
+        return min(asked, n_ctx, self.model.n_ctx_train or n_ctx)
+
+    @property
+    def pools(self) -> bool:
+        """Whether an input has one vector rather than one per token."""
+        return POOLING_NAMES.get(self.context.pooling) != "none"
+
+    @property
+    def embedding_width(self) -> int:
+        """Values of a pooled result: of a vector, or the scores of a reranker's classes."""
+        ranks = POOLING_NAMES.get(self.context.pooling) == "rank"
+        return max(1, self.model.n_classes) if ranks else self.model.n_embd_out
 
     def memory(self) -> tuple[DeviceMemory, ...]:
         return self._log.buffers()
@@ -106,7 +131,7 @@ class Engine:
             vocab_type=vocabulary.type,
             n_vocab=vocabulary.n_tokens,
             n_ctx=self.context.n_ctx,
-            n_ctx_slot=self.context.n_ctx,
+            n_ctx_slot=self.input_limit,
             n_ctx_train=model.n_ctx_train,
             n_embd=model.n_embd,
             n_params=model.n_params,

@@ -42,6 +42,7 @@ class Vocabulary:
         self.sep: int = llama_cpp.llama_vocab_sep(handle)
         self.adds_bos: bool = llama_cpp.llama_vocab_get_add_bos(handle)
         self.adds_eos: bool = llama_cpp.llama_vocab_get_add_eos(handle)
+        self.adds_sep: bool = llama_cpp.llama_vocab_get_add_sep(handle)
         self.fill = FillTokens(
             prefix=llama_cpp.llama_vocab_fim_pre(handle),
             suffix=llama_cpp.llama_vocab_fim_suf(handle),

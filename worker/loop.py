@@ -10,13 +10,14 @@ from protocol import codec
 from protocol.errors import ErrorKind, WireError
 from protocol.generate import Delta, DeltaExtra, Failed, PromptProgress, StepOutput, TokenLogprob
 from protocol.load import WorkerSettings
+from protocol.status import SlotStatus
 from worker.batch import plan_prefill
 from worker.generation import Generation, timings
 from worker.kv_cache import KvCache, Match
 from worker.llama_context import Context, Outcome
 from worker.llama_sampler import BadSampling, Sampler
 from worker.llama_vocabulary import Vocabulary
-from worker.prepared import PreparedGeneration
+from worker.prepared import PreparedGeneration, PreparedInputs
 from worker.schema_rules import ConstraintError
 from worker.sequence import Phase, Sequence
 from worker.slots import SlotTable
@@ -81,13 +82,27 @@ class DecodeLoop:
         return bool(self._generations)
 
     @property
+    def cells_used(self) -> int:
+        return self.cache.cells.used
+
+    def slot_status(self) -> tuple[SlotStatus, ...]:
+        return self.slots.status()
+
+    @property
     def requests(self) -> tuple[int, ...]:
         return tuple(self._generations)
 
     # What may happen to a request between two steps
 
-    def submit(self, prepared: PreparedGeneration) -> None:
+    def submit(self, prepared: PreparedGeneration | PreparedInputs) -> None:
         """Take over a request. What cannot be sampled is answered at once."""
+        if isinstance(prepared, PreparedInputs):
+            message = "this model is not loaded for embeddings: it needs the option embeddings"
+            self._answer(Failed(prepared.request, WireError(ErrorKind.NOT_SUPPORTED, message)))
+            return
+        self._start(prepared)
+
+    def _start(self, prepared: PreparedGeneration) -> None:
         message = prepared.message
         if message.slot >= len(self.slots):
             self._refuse(

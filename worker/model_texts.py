@@ -20,7 +20,8 @@ from worker.schema_rules import ConstraintError
 class ModelTexts:
     """A vocabulary and a template. `lock` is held while the vocabulary is used, and while it is replaced."""
 
-    def __init__(self, vocabulary: Vocabulary, template: ChatTemplate, n_ctx: int) -> None:
+    def __init__(self, vocabulary: Vocabulary, template: ChatTemplate, n_ctx: int, rerank_template: str = "") -> None:
+        self.rerank_template = rerank_template
         self.vocabulary = vocabulary
         self.template = template
         self.n_ctx = n_ctx
@@ -95,6 +96,19 @@ class ModelTexts:
             if least > self.n_ctx:
                 raise context_exceeded(least, self.n_ctx)
         return self.vocabulary.tokenize(text, add_special, parse_special)
+
+    def pair(self, query: str, document: str) -> list[int]:
+        """A query and a document as a reranker reads them."""
+        if self.rerank_template:
+            text = self.rerank_template.replace("{query}", query).replace("{document}", document)
+            return self.tokenize(text, False, True)
+        vocabulary = self.vocabulary
+        end = vocabulary.eos if vocabulary.eos != NO_TOKEN else vocabulary.sep
+        ends = [end] if vocabulary.adds_eos else []
+        tokens = [vocabulary.bos] if vocabulary.adds_bos else []
+        tokens += [*self.tokenize(query, False, False), *ends]
+        tokens += [vocabulary.sep] if vocabulary.adds_sep else []
+        return [*tokens, *self.tokenize(document, False, False), *ends]
 
     def _chat(self, prompt: ChatPrompt) -> PreparedPrompt:
         rendered = self.render(prompt)

@@ -11,6 +11,8 @@ from protocol.load import LoadParameters
 
 CPU_CONTEXT = 32 * 1024
 GPU_CONTEXT = 64 * 1024
+EMBEDDING_CONTEXT = 8 * 1024
+"""Embeddings compute a whole input at once, which takes memory in proportion."""
 LEAST_CONTEXT = 2048
 KV_MEMORY_SHARE = 0.5
 """Of the memory that is available, for a context whose size nobody asked for."""
@@ -18,13 +20,18 @@ IDLE_SEQUENCES = 16
 """Finished sequences kept for the prompts to come, beyond the slots, where they cost cells alone."""
 IDLE_STATES = 4
 """The same where each has a state or a window of its own."""
+CONTEXT_UNIT = 256
+"""The engine rounds contexts up to a multiple of this."""
 MAX_SEQUENCES = 256
 """The engine's limit."""
 
 
-def default_context(n_ctx_train: int, bytes_per_token: int, available: int, on_gpu: bool) -> int:
-    """Cells of the KV cache when none were asked for: what the model was trained for, within reason and memory."""
-    cells = min(n_ctx_train or CPU_CONTEXT, GPU_CONTEXT if on_gpu else CPU_CONTEXT)
+def default_context(n_ctx_train: int, bytes_per_token: int, available: int, most: int) -> int:
+    """Cells of the KV cache when none were asked for.
+
+    As many as the model was trained for, at most `most`, and fewer where memory is short.
+    """
+    cells = min(n_ctx_train or most, most)
     affordable = int(KV_MEMORY_SHARE * available) // max(1, bytes_per_token)
     while cells > LEAST_CONTEXT and cells > affordable:
         cells //= 2
@@ -32,17 +39,19 @@ def default_context(n_ctx_train: int, bytes_per_token: int, available: int, on_g
 
 
 def sequence_count(slots: int, has_states: bool) -> int:
-    """Sequences that the engine must tell apart."""
-    return min(MAX_SEQUENCES, slots + (IDLE_STATES if has_states else max(IDLE_SEQUENCES, slots)))
+    """Sequences that the engine must tell apart: a power of two, for it divides its batches evenly among them."""
+    wanted = slots + (IDLE_STATES if has_states else max(IDLE_SEQUENCES, slots))
+    return min(MAX_SEQUENCES, 1 << (wanted - 1).bit_length())
 
 
 def batch_sizes(parameters: LoadParameters, n_ctx: int) -> tuple[int, int]:
     """Tokens of a step, and of the part of it that is computed at once.
 
-    Where a whole input must be computed at once (embeddings), both are the context.
+    Where a whole input must be computed at once (embeddings), both are the context, as the engine rounds it.
     """
     if parameters.embeddings:
-        return n_ctx, n_ctx
+        rounded = -(-n_ctx // CONTEXT_UNIT) * CONTEXT_UNIT
+        return rounded, rounded
     batch = max(1, min(parameters.batch_size, n_ctx))
     return batch, max(1, min(parameters.ubatch_size, batch))
 

@@ -27,13 +27,13 @@ from protocol.text import (
 )
 from worker.llama_vocabulary import Vocabulary
 from worker.model_texts import ModelTexts, context_exceeded
-from worker.prepared import PreparedGeneration
+from worker.prepared import PreparedGeneration, PreparedInputs
 from worker.prompt.errors import PromptError
 from worker.stop_strings import StopAutomaton
 
 logger = logging.getLogger(__name__)
 
-Ready = PreparedGeneration | Embed | Rerank | SlotAction | ListAdapters | SetAdapters
+Ready = PreparedGeneration | PreparedInputs | SlotAction | ListAdapters | SetAdapters
 """What the decode thread takes over."""
 
 
@@ -131,7 +131,12 @@ class Preparation:
                 return TemplateApplied(work.request, texts.render(work.chat).text)
             case CountTokens():
                 return TokensCounted(work.request, len(texts.prepare(work.prompt).tokens))
-            case Embed() | Rerank() | SlotAction() | ListAdapters() | SetAdapters():
+            case Embed():
+                return PreparedInputs(work, [_whole(texts.prepare(p).tokens, texts) for p in work.inputs])
+            case Rerank():
+                pairs = [texts.pair(work.query, document) for document in work.documents]
+                return PreparedInputs(work, [_whole(tokens, texts) for tokens in pairs])
+            case SlotAction() | ListAdapters() | SetAdapters():
                 return work
             case _:
                 assert_never(work)
@@ -155,6 +160,13 @@ class Preparation:
             mask=texts.mask(message, prompt),
             resumed=message.resume.generated if message.resume else (),
         )
+
+
+def _whole(tokens: list[int], texts: ModelTexts) -> list[int]:
+    """Tokens that must be computed at once. Raises `PromptError` if they are too many."""
+    if len(tokens) > texts.n_ctx:
+        raise context_exceeded(len(tokens), texts.n_ctx)
+    return tokens
 
 
 def _biases(sampling: SamplingParameters, texts: ModelTexts) -> list[tuple[int, float]]:

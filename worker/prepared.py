@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from protocol.embed import Embed, Rerank
 from protocol.generate import Generate
 from worker.chat.pieces import Parser
 from worker.stop_strings import StopAutomaton
@@ -59,6 +60,18 @@ class PreparedGeneration:
     grammar: str = ""
     mask: Callable[[], OutputMask] | None = None
     resumed: tuple[tuple[int, ...], ...] = field(default=())
+
+    @property
+    def request(self) -> int:
+        return self.message.request
+
+
+@dataclass(slots=True)
+class PreparedInputs:
+    """Inputs to embed, or query and document pairs to score, as tokens."""
+
+    message: Embed | Rerank
+    inputs: list[list[int]]
 
     @property
     def request(self) -> int:

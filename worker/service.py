@@ -15,6 +15,7 @@ from protocol.generate import Failed
 from protocol.lanes import Lane, WorkLane
 from protocol.load import Dying, Load, Loaded
 from protocol.status import WorkerState
+from worker.embedding_loop import EmbeddingLoop
 from worker.engine import Engine, Threads, choose_threads
 from worker.held import HeldRequests
 from worker.llama_context import EngineFailure
@@ -24,7 +25,7 @@ from worker.llama_parameters import UnusableParameter
 from worker.llama_sampler import new_seed
 from worker.loop import DecodeLoop
 from worker.preparation import Preparation, Ready
-from worker.prepared import PreparedGeneration
+from worker.prepared import PreparedGeneration, PreparedInputs
 from worker.status import StatusBoard, StatusReporter
 from worker.step_watch import StepWatch
 from worker.tally import Tally
@@ -70,7 +71,7 @@ class Worker:
         self._load: Load | None = None
         self._threads = Threads(1, 1)
         self._engine: Engine | None = None
-        self._loop: DecodeLoop | None = None
+        self._loop: DecodeLoop | EmbeddingLoop | None = None
         self._sleeping_model: Model | None = None
         board.counters = self._tally.counters
         self._preparation = Preparation(wire.work, held.add, self._answer, self._deliver, self._prepared, new_seed)
@@ -140,7 +141,7 @@ class Worker:
         assert self._loop is not None
         if self._held.is_cancelled(ready.request):
             self._answer(Failed(ready.request, WireError(ErrorKind.CANCELLED, "cancelled")))
-        elif isinstance(ready, PreparedGeneration):
+        elif isinstance(ready, PreparedGeneration | PreparedInputs):
             self._loop.submit(ready)
         else:
             self._answer(Failed(ready.request, WireError(ErrorKind.NOT_SUPPORTED, "this model does not do that")))
@@ -243,24 +244,37 @@ class Worker:
     def _ready(self, engine: Engine) -> None:
         assert self._load is not None
         self._engine = engine
-        self._loop = loop = DecodeLoop(
+        self._loop = loop = self._make_loop(engine, self._load)
+        engine.context.set_threads(self._threads.single, self._threads.batch)
+        self._board.devices = engine.memory()
+        self._board.slots = loop.slot_status
+        self._board.kv_total = engine.context.n_ctx
+        self._board.kv_used = lambda: loop.cells_used
+        self._wire.send(Loaded(self._load.name, engine.info(self._load)))
+        self._reporter.change(WorkerState.READY)
+
+    def _make_loop(self, engine: Engine, load: Load) -> DecodeLoop | EmbeddingLoop:
+        if load.parameters.embeddings:
+            return EmbeddingLoop(
+                context=engine.context,
+                n_slots=engine.n_slots,
+                width=engine.embedding_width,
+                pooled=engine.pools,
+                watch=self._watch,
+                tally=self._tally,
+                answer=self._answer,
+            )
+        return DecodeLoop(
             engine.context,
             engine.model.vocabulary,
             engine.cache,
             engine.n_slots,
-            self._load.settings,
+            load.settings,
             self._watch,
             self._tally,
             self._wire.send,
             self._answer,
         )
-        engine.context.set_threads(self._threads.single, self._threads.batch)
-        self._board.devices = engine.memory()
-        self._board.slots = loop.slots.status
-        self._board.kv_total = engine.context.n_ctx
-        self._board.kv_used = lambda: engine.cache.cells.used
-        self._wire.send(Loaded(self._load.name, engine.info(self._load)))
-        self._reporter.change(WorkerState.READY)
 
     def _sleep(self) -> None:
         if self._engine is None or self._load is None:

@@ -35,11 +35,18 @@ class LocalWire:
         self.sent: list[codec.FromChild] = []
         self._arrived = threading.Condition()
         self._seen = seen
+        self._closed = False
 
     def send(self, message: codec.FromChild) -> None:
         decoded = codec.decode_from_child(codec.encode(message), "test")
         with self._arrived:
             self.sent.append(decoded)
+            self._arrived.notify_all()
+
+    def close(self) -> None:
+        """The worker has ended: nothing more will come."""
+        with self._arrived:
+            self._closed = True
             self._arrived.notify_all()
 
     def give(self, message: ControlMessage) -> None:
@@ -57,11 +64,12 @@ class LocalWire:
             result = find(self.sent)
             if result is not None:
                 found.append(result)
-            return bool(found)
+            return bool(found) or self._closed
 
         with self._arrived:
             if not self._arrived.wait_for(look, TIMEOUT):
                 raise AssertionError(f"not within {TIMEOUT} s: {what}; sent: {self.sent[-5:]}")
+            assert found, f"the worker ended before: {what}; sent: {self.sent[-5:]}"
         return found[0]
 
 
@@ -82,7 +90,10 @@ class LocalWorker:
         self._thread.start()
 
     def _run(self) -> None:
-        self.exit_code = self.worker.run()
+        try:
+            self.exit_code = self.worker.run()
+        finally:
+            self.wire.close()
 
     def load(self, parameters: LoadParameters, settings: WorkerSettings | None = None) -> None:
         self.wire.give(Load("test", parameters, settings or WorkerSettings()))
