@@ -70,7 +70,7 @@ async def main() -> int:
             if rounds["llamaherd"]:
                 fresh = lines(case, rounds["llamaherd"], rounds.get("llama-server", []))
                 done += fresh
-                print(table(fresh).splitlines()[-len(fresh) :], file=sys.stderr)
+                print("\n".join(table(fresh).splitlines()[-len(fresh) :]), file=sys.stderr)
     print(table(done))
     if a.json:
         a.json.write_text(json.dumps([line.as_json() for line in done], indent=1))
