@@ -16,13 +16,10 @@ import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 from numpy.typing import NDArray
 
-from worker.schema_rules import ConstraintError, parse_schema
+from worker.schema_rules import ConstraintError, guided, parse_schema
 
 Mask = NDArray[np.uint32]
 """One bit per token, set for those that may come next; bit i of word w is token 32 w + i."""
-
-_WHITE_SPACE = r"(\x20|\x0A{1,2}[\x20\x09]{0,20})?"
-"""Between the parts of JSON: enough for any usual layout, bounded so that no model fills an answer with it."""
 
 _CACHED_GRAMMARS = 64
 
@@ -135,6 +132,7 @@ class _Tokenizer:
         self.eos_token_id = table.end_tokens[0]
         self.bos_token_id: int | None = None
         self.special_token_ids = [token for token in table.control if table.pieces[token] not in table.markers]
+        self._special = frozenset(self.special_token_ids)
 
     def __call__(self, text: bytes) -> list[int]:
         """Tokens whose bytes are exactly `text`, as the model would write it; none if there are no such tokens.
@@ -145,7 +143,7 @@ class _Tokenizer:
             tokens = self._table.tokenize(lead + text.decode())
             if lead:
                 tokens = self._behind_lead(tokens)
-            if b"".join(self.tokens[token] for token in tokens) == text:
+            if b"".join(self.tokens[token] for token in tokens) == text and self._special.isdisjoint(tokens):
                 return tokens
         return []
 
@@ -180,19 +178,16 @@ class ConstraintCompiler:
 
     def json_schema(self, schema_json: bytes) -> Matcher:
         """Output is one JSON value that satisfies the schema. Raises ConstraintError, naming what is not supported."""
-        schema = parse_schema(schema_json)
-        if schema is False:
-            raise ConstraintError("the JSON schema is false: nothing satisfies it")
-        text = json.dumps({} if schema is True else schema)
+        text = json.dumps(guided(parse_schema(schema_json)))
         try:
-            grammar = LLMatcher.grammar_from_json_schema(text, overrides={"whitespace_pattern": _WHITE_SPACE})
+            grammar = LLMatcher.grammar_from_json_schema(text)
         except ValueError as error:
             raise ConstraintError(f"the JSON schema is not valid: {_one_line(str(error))}") from error
         return self._matcher(grammar, "JSON schema")
 
     def lark(self, grammar: str) -> Matcher:
         """Output follows a grammar in llguidance's Lark dialect. Raises ConstraintError."""
-        return self._matcher(LLMatcher.grammar_from_lark(grammar), "grammar of the tool calls")
+        return self._matcher(LLMatcher.grammar_from_lark(grammar), "grammar of the output")
 
     def _matcher(self, grammar: str, what: str) -> Matcher:
         with self._lock:

@@ -12,6 +12,9 @@ MAX_GRAMMAR_BYTES = 256 << 10
 MAX_GRAMMAR_DEPTH = 64
 MAX_REPETITIONS = 10_000
 
+WHITE_SPACE = r"(\x20|\x0A{1,2}[\x20\x09]{0,20})?"
+"""Between the parts of JSON: enough for any usual layout, bounded so that no model fills an answer with it."""
+
 _GBNF_TOKEN = re.compile(
     r'"(?:\\.|[^"\\\n])*"|\[(?:\\.|[^\]\\\n])*\]|#[^\n]*|\{\s*\d*\s*,?\s*\d*\s*\}|::=|[()]|[\w-]+|\S'
 )
@@ -36,6 +39,13 @@ def parse_schema(schema_json: bytes) -> dict[str, Any] | bool:
     if _depth(schema) > MAX_SCHEMA_DEPTH:
         raise ConstraintError(f"the JSON schema is nested deeper than {MAX_SCHEMA_DEPTH} levels")
     return schema or {"type": "object"}
+
+
+def guided(schema: dict[str, Any] | bool) -> dict[str, Any]:
+    """A schema with its options for compilation. Raises ConstraintError for one that nothing satisfies."""
+    if schema is False:
+        raise ConstraintError("the JSON schema is false: nothing satisfies it")
+    return {**({} if schema is True else schema), "x-guidance": {"whitespace_pattern": WHITE_SPACE}}
 
 
 def check_grammar(gbnf: str) -> None:

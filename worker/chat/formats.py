@@ -46,7 +46,7 @@ _BRACKET_THINK = ReasoningTags("[THINK]", ("[/THINK]",))
 _COHERE_THINK = ReasoningTags("<|START_THINKING|>", ("<|END_THINKING|>",))
 _APRIEL_THINK = ReasoningTags("Here are my reasoning steps:\n", ("[BEGIN FINAL RESPONSE]",), opening="text")
 
-_HERMES = JsonCalls(marks=("<tool_call>", "<|tool_call|>"), ends=("</tool_call>", "<|/tool_call|>"))
+_HERMES = JsonCalls(marks=("<tool_call>",), ends=("</tool_call>",))
 _QWEN_CODER = TaggedCalls(
     sections=("<tool_call>",),
     call_begin="<function=",
@@ -264,10 +264,16 @@ FORMATS: tuple[Format, ...] = (
         reasoning=THINK,
     ),
     Format(
+        "gigachat-3.1",
+        JsonCalls(marks=("<|function_call|>",)).read,
+        signs=(("<|role_sep|>", "<|message_sep|>", "<|function_call|>"),),
+        preserved_tokens=("<|function_call|>",),
+    ),
+    Format(
         "gigachat",
-        JsonCalls(marks=("<|message_sep|>\n\nfunction call<|role_sep|>\n", "<|function_call|>")).read,
+        JsonCalls(marks=("<|message_sep|>\n\nfunction call<|role_sep|>\n",)).read,
         signs=(("<|role_sep|>", "<|message_sep|>"),),
-        preserved_tokens=("<|message_sep|>", "<|role_sep|>", "<|function_call|>"),
+        preserved_tokens=("<|message_sep|>", "<|role_sep|>"),
     ),
     Format(
         "minimax",
@@ -299,6 +305,13 @@ FORMATS: tuple[Format, ...] = (
         _QWEN_CODER.read,
         signs=(("<tool_call>", "<function=", "<parameter="),),
         preserved_tokens=("<tool_call>", "</tool_call>"),
+    ),
+    Format(
+        "deepseek-r1",
+        _DEEPSEEK.read,
+        signs=(("<｜tool▁calls▁begin｜>", "```json"),),
+        reasoning=THINK,
+        preserved_tokens=_DEEPSEEK_TOKENS,
     ),
     Format(
         "deepseek",
@@ -335,11 +348,18 @@ FORMATS: tuple[Format, ...] = (
         preserved_tokens=("<tool_calls>", "</tool_calls>"),
     ),
     Format("firefunction", JsonCalls(marks=(" functools", "functools")).read, signs=((" functools[",),)),
+    Format("hermes", _HERMES.read, signs=(("<tool_call>",),), preserved_tokens=("<tool_call>", "</tool_call>")),
     Format(
-        "hermes",
-        _HERMES.read,
-        signs=(("<tool_call>",), ("<|tool_call|>",)),
-        preserved_tokens=("<tool_call>", "</tool_call>", "<|tool_call|>", "<|/tool_call|>"),
+        "phi-4",
+        JsonCalls(marks=("<|tool_call|>",), ends=("<|/tool_call|>",)).read,
+        signs=(("<|tool_call|>", "<|/tool_call|>"), ("<|tool|>", "<|/tool|>")),
+        preserved_tokens=("<|tool_call|>", "<|/tool_call|>"),
+    ),
+    Format(
+        "granite",
+        JsonCalls(marks=("<|tool_call|>", "<tool_call>")).read,
+        signs=(("<|tool_call|>",),),
+        preserved_tokens=("<|tool_call|>",),
     ),
     Format(
         "llama-3",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from worker.chat.calls import OpenCall
 from worker.chat.content import ReasoningSink, TrimmedSink
-from worker.chat.json_text import quoted
+from worker.chat.json_text import quoted, read_json
 from worker.chat.stream import Steps, Stream
 from worker.chat.syntax import OutputSyntax
 
@@ -103,6 +103,8 @@ def _value(stream: Stream, call: OpenCall, depth: int) -> Steps[bool]:
             return False
         call.arguments('"')
         return True
+    if (yield from stream.peek()) == '"':
+        return (yield from read_json(stream, call.arguments))
     if (yield from stream.accept("{")):
         call.arguments("{")
         return (yield from _members(stream, call, depth + 1))
