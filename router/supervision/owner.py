@@ -23,7 +23,7 @@ from router.scheduling import effects, events, views
 from router.scheduling.events import Child, ExitReason, ExitReport
 from router.scheduling.model import ModelEntry, Policy
 from router.scheduling.scheduler import Scheduler
-from router.scheduling.states import RESIDENT, IllegalTransition, State
+from router.scheduling.states import IllegalTransition, State
 from router.supervision.activity import ActivityMeter
 from router.supervision.announcer import Announcer
 from router.supervision.childlog import ChildLog
@@ -333,11 +333,7 @@ class Owner:
     def _model_changed(self, effect: effects.ModelChanged) -> None:
         self._announcer.changed(effect.model, self._scheduler.model(effect.model))
         if self._state is not None and not self._scheduler.stopping:
-            keys = (
-                view.key
-                for view in self._scheduler.models()
-                if view.state in RESIDENT and view.state is not State.STOPPING
-            )
+            keys = (view.key for view in self._scheduler.models() if view.status in ("loading", "loaded"))
             self._state.save_residents(Residents(tuple(keys), clean=False))
 
     def _set_timer(self, effect: effects.SetTimer) -> None:

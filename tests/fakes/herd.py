@@ -83,6 +83,7 @@ class Herd:
             Scheduler(policy, random.Random(1)), self.nursery, state, lambda extra: fake_command(extra, fault)
         )
         self.requests = 0
+        self._closed = False
 
     async def open(self) -> None:
         await self.owner.open()
@@ -91,7 +92,9 @@ class Herd:
 
     async def close(self) -> None:
         await self.owner.close(drain=0.0)
-        self.runtime.close()
+        if not self._closed:
+            self._closed = True
+            self.runtime.close()
 
     def submit(self, model: str, work: Work, stream: RequestStream, digest: str = "") -> None:
         self.owner.submit(work, stream, RequestArrived(work.request, model, digest=digest))
