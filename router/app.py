@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,17 +22,20 @@ from router.http.routes import routes
 from router.http.server import Server
 from router.http.services import Services
 from router.inference import Inference
+from router.logs.redaction import Redactor
 from router.logs.setup import LogFormat, configure_logging
 from router.metrics.exposition import Metrics
 from router.metrics.observations import Observations
 from router.metrics.observer import SchedulerObserver
 from router.metrics.source import TableSource
+from router.notify import Notifier, listen_sockets, watchdog_interval
 from router.scheduling.scheduler import Scheduler
 from router.scheduling.states import State
 from router.security.access import AccessPolicy
 from router.security.keyfile import generated_key, keys_from_options
 from router.security.keys import InvalidKey, KeyRing, KeySpec
 from router.security.origins import LOCALHOST, is_loopback_name
+from router.service_manager import ServiceManager
 from router.signals import Signals
 from router.supervision.nursery import Nursery
 from router.supervision.owner import Owner
@@ -47,24 +52,28 @@ LOG_FORMATS: dict[str, LogFormat] = {"console": "console", "json": "json"}
 def run(configuration: Configuration) -> int:
     """Serve until a signal ends it. Returns the exit status: 0 after a clean end."""
     settings = configuration.settings
-    configure_logging(settings.log_level, LOG_FORMATS.get(settings.log_format, "auto"), settings.api_keys)
+    secrets = (*settings.api_keys, settings.hf_token)
+    redactor = configure_logging(settings.log_level, LOG_FORMATS.get(settings.log_format, "auto"), secrets)
     for warning in configuration.warnings:
         log.warning("%s", warning)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(serve(configuration))
+            return runner.run(serve(configuration, redactor))
     except (CannotListen, InvalidKey, RuntimeFolderError) as error:
         log.error("%s", error)
         return FAILED
 
 
-async def serve(configuration: Configuration) -> int:
+async def serve(configuration: Configuration, redactor: Redactor) -> int:
     """Build the parts, serve, and take them down in the opposite order. Raises what keeps the gateway from starting."""
     settings = configuration.settings
-    ring = keyring(settings)
+    notifier = Notifier.from_environment(os.environ)
+    watchdog = watchdog_interval(os.environ)
     with Signals() as signals:
-        listeners = Listeners.bind(settings.host, settings.port, settings.also_listen)
+        listeners = listen(settings)
         try:
+            keys = key_specs(settings, listeners.addresses)
+            redactor.set_secrets((*(key.secret for key in keys), settings.hf_token))
             folder = runtime_folder(settings)
             sweep_siblings(folder)
             runtime = RuntimeFolder(folder)
@@ -81,12 +90,17 @@ async def serve(configuration: Configuration) -> int:
                 await owner.open()
                 try:
                     owner.configure(configuration.catalogue, configuration.policy())
-                    policy = AccessPolicy(ring, public_metrics=settings.public_metrics)
+                    policy = AccessPolicy(KeyRing(keys), public_metrics=settings.public_metrics)
                     inference = Inference(owner, settings.stream_ring, observations)
                     source = TableSource(owner, observer, streams=inference.__len__)
                     metrics = Metrics(observations, source.take, State)
                     services = Services(configuration, owner, inference, policy, metrics)
-                    await _serve(services, build_app(services, listeners.addresses), listeners, signals)
+                    manager = ServiceManager(notifier, watchdog, source.summary, lambda: owner.alive)
+                    try:
+                        app = build_app(services, listeners.addresses)
+                        await _serve(services, app, listeners, signals, manager)
+                    finally:
+                        await manager.close()
                 finally:
                     await owner.close(0.0)
             finally:
@@ -99,16 +113,17 @@ async def serve(configuration: Configuration) -> int:
 def build_app(services: Services, addresses: Sequence[str]) -> Gateway:
     """The ASGI application over running parts."""
     settings = services.settings
-    local = all(address.startswith("unix:") or is_loopback_name(_host(address)) for address in addresses)
     doorkeeper = Doorkeeper(
         services.policy,
         cors_origins=settings.cors_origins or (LOCALHOST,),
-        check_hosts=local and not services.policy.needs_key,
+        check_hosts=_local(addresses) and not services.policy.needs_key,
     )
     return Gateway(routes(services), doorkeeper, prefix=settings.api_prefix, body_limit=settings.body_limit)
 
 
-async def _serve(services: Services, app: Gateway, listeners: Listeners, signals: Signals) -> None:
+async def _serve(
+    services: Services, app: Gateway, listeners: Listeners, signals: Signals, manager: ServiceManager
+) -> None:
     settings = services.settings
     server = Server.of(
         app,
@@ -119,15 +134,19 @@ async def _serve(services: Services, app: Gateway, listeners: Listeners, signals
     serving = server.run_in_background(listeners.sockets)
     for address in listeners.addresses:
         log.info("listening on %s", address)
+    manager.ready()
     try:
-        await _until_signal(services, signals, serving)
+        await _until_signal(services, signals, serving, manager)
+        manager.stopping("waiting for running requests")
         await _drain(services, signals)
     finally:
         server.close()
         await serving
 
 
-async def _until_signal(services: Services, signals: Signals, serving: asyncio.Task[None]) -> None:
+async def _until_signal(
+    services: Services, signals: Signals, serving: asyncio.Task[None], manager: ServiceManager
+) -> None:
     """Reload as often as asked to, return when the end is. Raises what ended the server by itself."""
     while True:
         wish = asyncio.ensure_future(signals.next())
@@ -138,7 +157,9 @@ async def _until_signal(services: Services, signals: Signals, serving: asyncio.T
             return
         if wish.result() is Signals.END:
             return
+        manager.reloading()
         await _reload(services)
+        manager.reloaded()
 
 
 async def _reload(services: Services) -> None:
@@ -170,27 +191,36 @@ async def _drain(services: Services, signals: Signals) -> None:
         hurry.cancel()
 
 
-def keyring(settings: Settings) -> KeyRing:
+def listen(settings: Settings) -> Listeners:
+    """The sockets that systemd has passed; without any, those that the settings name. Raises `CannotListen`."""
+    try:
+        passed = listen_sockets(os.environ)
+    except OSError as error:
+        raise CannotListen(str(error)) from error
+    return Listeners.adopt(passed) if passed else Listeners.bind(settings.host, settings.port, settings.also_listen)
+
+
+def key_specs(settings: Settings, addresses: Sequence[str]) -> list[KeySpec]:
     """The configured keys; one made by the gateway where it can be reached from outside and has none."""
     specs = keys_from_options(settings.api_keys, [Path(file) for file in settings.api_key_files])
-    public = any(not host.endswith(".sock") and not is_loopback_name(host) for host in hosts(settings))
-    if not specs and public and not settings.insecure:
+    if not specs and not _local(addresses) and not settings.insecure:
         specs = [_made_key(settings)]
-    return KeyRing(specs)
-
-
-def hosts(settings: Settings) -> list[str]:
-    """All host names that the gateway listens on."""
-    return [*settings.host, *(address.rpartition(":")[0].strip("[]") for address in settings.also_listen)]
+    return specs
 
 
 def _made_key(settings: Settings) -> KeySpec:
     made = generated_key(state_folder(settings))
+    log.warning("this address is public, so that a key is needed; it is in %s", made.path)
     if made.created:
-        log.warning("this address is public and there is no API key: made one, shown this once: %s", made.spec.secret)
-    else:
-        log.warning("this address is public: the API key is in %s", made.path)
+        # Not into the log, which is kept, sent elsewhere, and redacted for that reason.
+        sys.stderr.write(f"API key, shown this once: {made.spec.secret}\n")
+        sys.stderr.flush()
     return made.spec
+
+
+def _local(addresses: Sequence[str]) -> bool:
+    """Whether only this machine reaches the gateway."""
+    return all(address.startswith("unix:") or is_loopback_name(_host(address)) for address in addresses)
 
 
 def _host(address: str) -> str:

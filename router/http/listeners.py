@@ -41,6 +41,13 @@ class Listeners:
             raise
         return listeners
 
+    @classmethod
+    def adopt(cls, sockets: Sequence[socket.socket]) -> Listeners:
+        """Sockets that listen already, such as the service manager's; their files, if they have any, are not ours."""
+        listeners = cls()
+        listeners.sockets.extend(sockets)
+        return listeners
+
     @property
     def addresses(self) -> list[str]:
         """URLs, or paths with `unix:` before them."""

@@ -10,6 +10,10 @@ from typing import Literal, TextIO
 
 from router.logs.formats import ConsoleFormatter, JsonFormatter
 from router.logs.redaction import RedactingFormatter, Redactor
+from router.logs.ring import LogRing
+
+RING = LogRing()
+"""The log of this process, for `GET /logs`: there is one, as there is one root logger."""
 
 LogFormat = Literal["auto", "json", "console"]
 LEVELS = ("debug", "info", "warning", "error")
@@ -28,7 +32,9 @@ def configure_logging(
     secrets: Iterable[str] = (),
     stream: TextIO | None = None,
 ) -> Redactor:
-    """Send all logs to `stream` (standard error), JSON where it is no terminal. Returns the redactor in use.
+    """Send all logs to `stream` (standard error), JSON where it is no terminal, and keep the last lines in `RING`.
+
+    Returns the redactor in use.
 
     May be called again: it replaces what the call before had set up. Raises `UnknownLevel`.
     """
@@ -36,10 +42,12 @@ def configure_logging(
     redactor = Redactor(secrets)
     handler = logging.StreamHandler(stream)
     handler.setFormatter(RedactingFormatter(_formatter(log_format, stream), redactor))
+    RING.setFormatter(RedactingFormatter(ConsoleFormatter(colour=False), redactor))
     root = logging.getLogger()
     for old in [old for old in root.handlers if isinstance(old.formatter, RedactingFormatter)]:
         root.removeHandler(old)
     root.addHandler(handler)
+    root.addHandler(RING)
     set_level(level)
     logging.captureWarnings(True)
     return redactor

@@ -49,6 +49,13 @@ class TableSource:
             streams=self._streams(),
         )
 
+    def summary(self) -> str:
+        """One line for people: what is loaded, runs and waits."""
+        views = self._owner.models()
+        loaded = sum(view.status == "loaded" for view in views)
+        running, waiting = sum(view.running for view in views), sum(view.waiting for view in views)
+        return f"{loaded} loaded, {running} running, {waiting} queued"
+
     def _model(self, view: ModelView, oldest_wait: float, now: float) -> ModelSample:
         status = self._owner.status(view.key)
         totals = self._observer.totals(view.key)

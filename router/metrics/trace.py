@@ -64,9 +64,14 @@ class TracedStream(RequestStream):
         super().delta(delta)
 
     def restart(self) -> None:
+        """Called each time that a worker is given the request from its beginning."""
         super().restart()
         self._first = None
-        self._observations.request_retried(self._model)
+        if self._dispatched:
+            self._observations.request_retried(self._model)
+        else:
+            self._dispatched = True
+            self._observations.dispatched(self._model, self._clock() - self._arrived)
 
     def answer(self, answer: Answer) -> None:
         super().answer(answer)
@@ -98,8 +103,6 @@ class TracedStream(RequestStream):
         now = self._clock()
         if self._first is None:
             self._leave_phase()
-        if error is None or self._first is not None:
-            self._observations.dispatched(self._model, self._queued + self._loading)
         end = _end(answer, error)
         self._observations.request_ended(self._model, end, now - self._arrived)
         usage = answer.usage if isinstance(answer, Completed) else None

@@ -168,6 +168,7 @@ function statusChanged(model, data) {
   });
   const now = known ? stateOf(store.models.get(model)) : data.status;
   if (now === wasState) return;
-  const why = data.reason ? `: ${data.reason}` : data.exit_code ? `: exit code ${data.exit_code}` : "";
-  store.log({ model, text: `${now}${why}`, tone: now === "failed" ? "bad" : now === "loaded" ? "good" : "" });
+  const why = data.reason || (data.exit_code ? `exit code ${data.exit_code}` : "");
+  const text = why.startsWith(now) ? why : why ? `${now}: ${why}` : now;
+  store.log({ model, text, tone: now === "failed" ? "bad" : now === "loaded" ? "good" : "" });
 }

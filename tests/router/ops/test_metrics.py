@@ -252,6 +252,7 @@ def test_a_request_leaves_its_times_in_the_histograms_and_one_line(caplog: pytes
     clock.now += 2.0
     stream.notify(Phase.LOADING, progress=0.5)
     clock.now += 1.0
+    stream.restart()
     stream.notify(Phase.RUNNING)
     clock.now += 0.5
     stream.delta(Delta(1, "a"))
@@ -279,6 +280,22 @@ def test_a_request_leaves_its_times_in_the_histograms_and_one_line(caplog: pytes
         "cached_tokens": 4,
         "completion_tokens": 3,
     }
+
+
+def test_a_second_worker_is_a_retry_and_the_first_token_is_the_one_that_was_seen() -> None:
+    metrics, clock = Metrics(Observations(), Source(), State), Clock()
+    stream = traced(metrics, clock)
+    stream.restart()
+    assert ("llamaherd_requests_retried_total", "m") not in scrape(metrics)
+    clock.now += 1
+    stream.delta(Delta(1, "a"))
+    clock.now += 1
+    stream.restart()
+    stream.delta(Delta(1, "a"))
+    values = scrape(metrics)
+    assert values["llamaherd_requests_retried_total", "m"] == 1
+    assert values["llamaherd_queue_wait_seconds_count", "m"] == 1
+    assert values["llamaherd_first_token_seconds_count", "m"] == 2
 
 
 def test_a_request_that_fails_in_the_queue_counts_by_the_kind_of_its_error() -> None:
