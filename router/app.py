@@ -14,6 +14,8 @@ import uvloop
 
 from router.config.configuration import Configuration
 from router.config.settings import Settings, runtime_folder, state_folder
+from router.downloads.service import Downloads
+from router.downloads.setup import build_downloads
 from router.http.doorkeeper import Doorkeeper
 from router.http.errors import ApiError
 from router.http.gateway import Gateway
@@ -27,6 +29,7 @@ from router.logs.setup import LogFormat, configure_logging
 from router.metrics.exposition import Metrics
 from router.metrics.observations import Observations
 from router.metrics.observer import SchedulerObserver
+from router.metrics.snapshot import DownloadSample
 from router.metrics.source import TableSource
 from router.notify import Notifier, listen_sockets, watchdog_interval
 from router.scheduling.scheduler import Scheduler
@@ -80,9 +83,10 @@ async def serve(configuration: Configuration, redactor: Redactor) -> int:
             try:
                 observations = Observations()
                 observer = SchedulerObserver(observations)
+                nursery = Nursery(runtime)
                 owner = Owner(
                     Scheduler(configuration.policy(), random.Random()),
-                    Nursery(runtime),
+                    nursery,
                     StateFolder(state_folder(settings)),
                     heartbeat=settings.sse_ping_interval,
                     observe=observer,
@@ -92,15 +96,27 @@ async def serve(configuration: Configuration, redactor: Redactor) -> int:
                     owner.configure(configuration.catalogue, configuration.policy())
                     policy = AccessPolicy(KeyRing(keys), public_metrics=settings.public_metrics)
                     inference = Inference(owner, settings.stream_ring, observations)
-                    source = TableSource(owner, observer, streams=inference.__len__)
+                    downloads = build_downloads(
+                        settings,
+                        os.environ,
+                        nursery,
+                        lambda model, event, data: owner.news.publish(model, event, data=data),
+                        lambda job: observations.download_ended(job.state),
+                    )
+                    source = TableSource(
+                        owner, observer, streams=inference.__len__, downloads=lambda: download_samples(downloads)
+                    )
                     metrics = Metrics(observations, source.take, State)
-                    services = Services(configuration, owner, inference, policy, metrics)
+                    services = Services(configuration, owner, inference, policy, downloads, metrics)
+                    downloads.changed = lambda: _reload(services)
+                    downloads.open()
                     manager = ServiceManager(notifier, watchdog, source.summary, lambda: owner.alive)
                     try:
                         app = build_app(services, listeners.addresses)
                         await _serve(services, app, listeners, signals, manager)
                     finally:
                         await manager.close()
+                        await downloads.close()
                 finally:
                     await owner.close(0.0)
             finally:
@@ -108,6 +124,16 @@ async def serve(configuration: Configuration, redactor: Redactor) -> int:
         finally:
             listeners.close()
     return 0
+
+
+def download_samples(downloads: Downloads) -> list[DownloadSample]:
+    """The running downloads for a scrape."""
+    return [
+        DownloadSample(
+            job.choice.reference, sum(file.done for file in job.files), sum(file.total for file in job.files)
+        )
+        for job in downloads.active()
+    ]
 
 
 def build_app(services: Services, addresses: Sequence[str]) -> Gateway:

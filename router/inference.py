@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -15,9 +16,11 @@ from protocol.errors import ErrorKind, WireError
 from protocol.generate import Generate
 from protocol.text import ApplyTemplate, CountTokens, Detokenize, Tokenize
 from router.config.model import Model
+from router.downloads.job import DownloadError
 from router.fanin import FanIn
 from router.metrics.observations import Observations
 from router.metrics.trace import TracedStream
+from router.scheduling.effects import Phase
 from router.scheduling.events import RequestAnswered, RequestArrived, RequestLeft
 from router.supervision.owner import Owner
 from router.transport.encoder import Encoder
@@ -51,6 +54,10 @@ class Ticket(Struct, eq=False):
     """Somebody may come back for it: a reader that leaves does not end it."""
 
 
+Provide = Callable[[Callable[[float], None]], Awaitable[Model]]
+"""Fetches the files of a model that has none yet, and tells the share that is there (0..1). Raises `DownloadError`."""
+
+
 class Inference:
     """Admits work and keeps the tickets of what has not ended."""
 
@@ -60,6 +67,7 @@ class Inference:
         self._observations = observations or Observations()
         self._numbers = itertools.count(1)
         self._tickets: dict[str, Ticket] = {}
+        self._providing: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
         return len(self._tickets)
@@ -68,26 +76,69 @@ class Inference:
         """All requests that have not been forgotten."""
         return tuple(self._tickets.values())
 
-    def submit(self, id: str, model: Model, work: Work, encoder: Encoder, options: Options) -> Ticket:
-        """Hand work to the scheduler. Its answer, or why there is none, comes through the ticket's stream."""
+    def submit(
+        self,
+        id: str,
+        model: Model,
+        work: Work,
+        encoder: Encoder,
+        options: Options,
+        provide: Provide | None = None,
+    ) -> Ticket:
+        """Hand work to the scheduler, once `provide` has brought the model where that is needed.
+
+        The answer, or why there is none, comes through the ticket's stream.
+        """
         request = next(self._numbers)
         stream = self._stream(id, model, options, (request,), encoder)
-        self._admit(model, work, request, stream, options)
-        return self._ticket(id, (request,), model, options, stream)
+        ticket = self._ticket(id, (request,), model, options, stream)
+        self._when_there(ticket, model, provide, lambda model: self._admit(model, work, request, stream, options))
+        return ticket
 
     def submit_all(
-        self, id: str, model: Model, works: Sequence[Generate], encoder: Encoder, options: Options
+        self,
+        id: str,
+        model: Model,
+        works: Sequence[Generate],
+        encoder: Encoder,
+        options: Options,
+        provide: Provide | None = None,
     ) -> Ticket:
         """Hand several generations to the scheduler that make one answer. Their choices are numbered in order."""
         if len(works) == 1:
-            return self.submit(id, model, works[0], encoder, options)
+            return self.submit(id, model, works[0], encoder, options, provide)
         requests = tuple(next(self._numbers) for _ in works)
         stream = self._stream(id, model, options, requests, encoder)
         ticket = self._ticket(id, requests, model, options, stream)
         parts = FanIn(stream, works, abandon=lambda: self._abandon(ticket)).parts
-        for request, work, part in zip(requests, works, parts, strict=True):
-            self._admit(model, work, request, RequestStream(request, part, capacity=self._ring), options)
+
+        def admit(model: Model) -> None:
+            for request, work, part in zip(requests, works, parts, strict=True):
+                self._admit(model, work, request, RequestStream(request, part, capacity=self._ring), options)
+
+        self._when_there(ticket, model, provide, admit)
         return ticket
+
+    def _when_there(
+        self, ticket: Ticket, model: Model, provide: Provide | None, admit: Callable[[Model], None]
+    ) -> None:
+        if provide is None:
+            admit(model)
+            return
+        task = asyncio.get_running_loop().create_task(self._provide(ticket, provide, admit))
+        self._providing.add(task)
+        task.add_done_callback(self._providing.discard)
+
+    async def _provide(self, ticket: Ticket, provide: Provide, admit: Callable[[Model], None]) -> None:
+        stream = ticket.stream
+        stream.notify(Phase.DOWNLOADING)
+        try:
+            model = await provide(lambda share: stream.notify(Phase.DOWNLOADING, progress=share))
+        except DownloadError as error:
+            stream.fail(error.error)
+            return
+        if self.holds(ticket):
+            admit(model)
 
     def _stream(
         self, id: str, model: Model, options: Options, requests: tuple[int, ...], encoder: Encoder

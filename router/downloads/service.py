@@ -43,8 +43,7 @@ async def _nothing() -> None:
 class Downloads:
     """The job table and its process. Everything runs on the event loop; methods that wait are coroutines.
 
-    `changed` is awaited when the cache holds other models than before, before anybody is told: who then asks for the
-    model finds it. The other callables are the table's.
+    The callables are the table's.
     """
 
     def __init__(
@@ -56,12 +55,12 @@ class Downloads:
         token: str = "",
         hub: str = "https://huggingface.co",
         publish: Publish = lambda model, event, data: None,
-        changed: Callable[[], Awaitable[None]] = _nothing,
         ended: Callable[[Job], None] = lambda job: None,
         command: Command | None = None,
     ) -> None:
         self._settings = settings
-        self._changed = changed
+        self.changed: Callable[[], Awaitable[None]] = _nothing
+        """Awaited when the cache holds other models than before, and before anybody is told: who then asks finds it."""
         self._process = DownloaderProcess(
             nursery, token, self._connected, self._received, self._lost, self._failed, command
         )
@@ -183,7 +182,7 @@ class Downloads:
         self._process.send(request)
         freed = await asyncio.shield(answer)
         if request.paths or request.superseded:
-            await self._changed()
+            await self.changed()
         return freed
 
     # What is known
@@ -323,7 +322,7 @@ class Downloads:
 
     async def _announce_done(self, job: Job) -> None:
         try:
-            await self._changed()
+            await self.changed()
         finally:
             if job.live:
                 self._table.finish(job, JobState.DONE)

@@ -60,7 +60,8 @@ class Models:
             await self._services.reload()
         catalogue = self._services.catalogue
         models = [model for model in catalogue.listed() if call.may_use(*model.names)]
-        answer: dict[str, Any] = {"object": "list", "data": [self._entry(model) for model in models]}
+        entries = [self._entry(model) for model in models]
+        answer: dict[str, Any] = {"object": "list", "data": self._services.with_downloads(call, entries)}
         if catalogue.single:
             answer["models"] = [ollama_like(model) for model in models]
         return json_reply(answer)
@@ -71,6 +72,9 @@ class Models:
     async def load(self, call: Call) -> Response:
         model = await self._wanted(call)
         self._services.check_loadable(model)
+        if model.missing:
+            await self._services.fetch_and_load(model)
+            return json_reply(SUCCESS)
         view = self._services.owner.view(model.key)
         # Asked in any case: a worker that others loaded then stays when they unload it.
         self._services.owner.post(LoadAsked(model.key, name=model.id))
@@ -80,6 +84,9 @@ class Models:
 
     async def unload(self, call: Call) -> Response:
         request = decode(_request, await call.body())
+        if request.model and (job := self._services.downloads.find(request.model)) is not None:
+            await self._services.downloads.cancel(job)
+            return json_reply(SUCCESS)
         model = self._named(call, request.model)
         view = self._services.owner.view(model.key) if model.key else None
         if view is None or view.status not in RUNNING:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from protocol.codec import Work
+from protocol.download import DownloadChoice, JobState
 from protocol.errors import ErrorKind, WireError
 from protocol.generate import Generate
 from router.config.catalogue import Catalogue, Difference
@@ -15,13 +16,17 @@ from router.config.configuration import Configuration
 from router.config.errors import ConfigError, UnknownModel
 from router.config.model import Model
 from router.config.settings import Settings
+from router.downloads.job import DownloadError
+from router.downloads.service import Downloads
 from router.http.answering import StreamAnswer
 from router.http.call import Call
 from router.http.conversations import Conversations
+from router.http.download_entries import job_entry, model_entries
 from router.http.errors import ApiError, from_wire, invalid, model_not_found
 from router.inference import Inference, Options, Ticket
 from router.metrics.exposition import Metrics
 from router.security.access import AccessPolicy
+from router.scheduling.events import LoadAsked
 from router.security.scopes import Scope
 from router.supervision.owner import Owner
 from router.transport.encoder import Encoder
@@ -38,6 +43,7 @@ class Services:
     inference: Inference
     policy: AccessPolicy
     metrics: Metrics | None = None
+    downloads: Downloads
     draining: bool = False
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when streams that would never end by themselves have to end."""
@@ -103,7 +109,48 @@ class Services:
 
     def running_downloads(self) -> list[Any]:
         """What is being downloaded, for followers of events."""
-        return []
+        return [job_entry(job) for job in self.downloads.active()]
+
+    def with_downloads(self, call: Call, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """A list of models in which running downloads take part: by an entry of their own, or by their status."""
+        downloading = {entry["id"]: entry for entry in model_entries(self.downloads.active())}
+        for entry in entries:
+            running = downloading.pop(entry["id"], None)
+            if running is not None and entry["status"]["value"] == "unloaded":
+                entry["status"] = entry["status"] | running["status"]
+        new = [entry for name, entry in downloading.items() if call.may_use(name)]
+        return sorted([*entries, *new], key=lambda entry: str(entry["id"]))
+
+    async def provide(self, model: Model, note: Callable[[float], None]) -> Model:
+        """Fetch the files of a configured model, and return it as it is then. Raises `DownloadError`."""
+        await self.downloads.fetch(DownloadChoice(model.missing), note)
+        provided = self.lookup(model.id)
+        if provided is None or provided.missing or provided.error:
+            words = provided.error if provided is not None and provided.error else "its configuration has changed"
+            error = WireError(ErrorKind.LOAD_FAILED, f"model '{model.id}' was downloaded and cannot be loaded: {words}")
+            raise DownloadError(error)
+        return provided
+
+    async def fetch_and_load(self, model: Model) -> None:
+        """Begin to fetch a configured model, to be loaded when it is there. Raises `ApiError` if that is refused."""
+        try:
+            job = await self.downloads.pull(DownloadChoice(model.missing))
+        except DownloadError as error:
+            raise from_wire(error.error) from error
+
+        def load(_: asyncio.Future[None]) -> None:
+            provided = self.lookup(model.id)
+            if job.state is JobState.DONE and provided is not None and provided.key:
+                self.owner.post(LoadAsked(provided.key, name=provided.id))
+
+        job.finished.add_done_callback(load)
+
+    def _provider(self, model: Model, options: Options) -> Provide | None:
+        if not model.missing:
+            return None
+        if not options.autoload:
+            raise invalid(f"model '{model.id}' is not downloaded, and autoload is off", "model")
+        return lambda note: self.provide(model, note)
 
     def _resolve(self, name: str | None) -> Model:
         try:
@@ -134,14 +181,18 @@ class Services:
     def answer(self, call: Call, id: str, model: Model, work: Work, encoder: Encoder) -> StreamAnswer:
         """Submit work and answer with what comes of it."""
         options = self.options(call, model)
-        return self._answer(call, encoder, lambda: self.inference.submit(id, model, work, encoder, options))
+        provide = self._provider(model, options)
+        return self._answer(call, encoder, lambda: self.inference.submit(id, model, work, encoder, options, provide))
 
     def answer_all(
         self, call: Call, id: str, model: Model, works: Sequence[Generate], encoder: Encoder
     ) -> StreamAnswer:
         """The same for several prompts that make one answer."""
         options = self.options(call, model)
-        return self._answer(call, encoder, lambda: self.inference.submit_all(id, model, works, encoder, options))
+        provide = self._provider(model, options)
+        return self._answer(
+            call, encoder, lambda: self.inference.submit_all(id, model, works, encoder, options, provide)
+        )
 
     def _answer(self, call: Call, encoder: Encoder, submit: Callable[[], Ticket]) -> StreamAnswer:
         """Keep the stream where the client has said that it may come back for it."""

@@ -82,6 +82,7 @@ class EndRequest(Struct, frozen=True):
 
 
 class Phase(enum.StrEnum):
+    DOWNLOADING = "downloading"
     QUEUED = "queued"
     LOADING = "loading"
     WAKING = "waking"

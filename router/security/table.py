@@ -73,6 +73,8 @@ _TABLE: tuple[tuple[Access, str, tuple[str, ...]], ...] = (
             "/slots/{id}",
             "/lora-adapters",
             "/downloads",
+            "/downloads/pause",
+            "/downloads/resume",
             "/api/pull",
             "/log-level",
         ),

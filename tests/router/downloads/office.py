@@ -38,9 +38,8 @@ class Office:
         self._runtime = RuntimeFolder(self._runtime_path / "run")
         self.nursery = Nursery(self._runtime)
         self.nursery.open()
-        self.downloads = Downloads(
-            self.nursery, self.settings, Journal(self.journal), publish=self._publish, changed=self._changed
-        )
+        self.downloads = Downloads(self.nursery, self.settings, Journal(self.journal), publish=self._publish)
+        self.downloads.changed = self._changed
         self.downloads.open()
 
     async def close(self) -> None:

@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from protocol.codec import Work
+from protocol.download import ConfigureDownloads
 from protocol.errors import WireError
 from protocol.generate import ChoiceEnd, Completed, Delta, DeltaExtra, Generate, Timings, ToolCallDelta, Usage
 from protocol.load import LoadParameters, ModelInfo
@@ -16,6 +18,8 @@ from router.app import build_app
 from router.config.catalogue import Catalogue
 from router.config.model import Model
 from router.config.settings import Settings
+from router.downloads.journal import Journal
+from router.downloads.service import Downloads
 from router.http.listeners import Listeners
 from router.http.server import Server
 from router.http.services import Services
@@ -197,6 +201,8 @@ async def gateway(
         owner,  # type: ignore[arg-type]
         Inference(owner),  # type: ignore[arg-type]
         AccessPolicy(KeyRing(keys)),
+        # Never opened: these tests ask for no download.
+        Downloads(None, ConfigureDownloads(), Journal(Path("/nonexistent"))),  # type: ignore[arg-type]
     )
     listeners = Listeners.bind(("127.0.0.1",), 0)
     server = Server.of(build_app(services, listeners.addresses))
