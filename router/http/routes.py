@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from router.http.anthropic import Messages
+from router.http.downloads import DownloadRoutes
 from router.http.embeddings import Embeddings
 from router.http.events import Events
 from router.http.metrics import MetricsRoutes
@@ -32,6 +33,7 @@ FAMILIES = (
     Streams,
     Events,
     Models,
+    DownloadRoutes,
     MetricsRoutes,
     Ui,
 )

@@ -23,7 +23,7 @@ from router.http.call import Call
 from router.http.conversations import Conversations
 from router.http.download_entries import job_entry, model_entries
 from router.http.errors import ApiError, from_wire, invalid, model_not_found
-from router.inference import Inference, Options, Ticket
+from router.inference import Inference, Options, Provide, Ticket
 from router.metrics.exposition import Metrics
 from router.security.access import AccessPolicy
 from router.scheduling.events import LoadAsked
