@@ -11,11 +11,13 @@ from msgspec import structs
 from router.metrics.observer import SchedulerObserver
 from router.metrics.snapshot import DeviceSample, DownloadSample, ModelSample, Snapshot
 from router.scheduling.budget import occupied
-from router.scheduling.states import RESIDENT
+from router.scheduling.states import State
 from router.scheduling.views import ModelView
 from router.supervision.owner import Owner
 
 _IDLE = "idle"
+_HOLDING = frozenset(State) - {State.UNLOADED, State.BACKOFF, State.FAILED, State.SLEEPING}
+"""States in which a model's memory is reserved; that of a stuck worker is, too."""
 
 
 class TableSource:
@@ -88,7 +90,7 @@ class TableSource:
 
     def _devices(self, views: Iterable[ModelView]) -> tuple[DeviceSample, ...]:
         entries = self._observer.entries
-        resident = [entries[view.key].needs for view in views if view.state in RESIDENT and view.key in entries]
+        resident = [entries[view.key].needs for view in views if view.state in _HOLDING and view.key in entries]
         reserved = occupied(resident)
         return tuple(
             DeviceSample(device, budget, reserved.get(device, 0)) for device, budget in self._observer.policy.budget
