@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import threading
 from collections.abc import Mapping
 
 from router.config.builder import Inputs, build
@@ -31,12 +32,23 @@ class Configuration:
     headers: HeaderCache
     given: tuple[Assignment, ...] = ()
     """Values of the command line and the environment that count."""
+    _reloading: threading.Lock = dataclasses.field(default_factory=threading.Lock, repr=False)
 
-    def reload(self, *, read_cached: bool = False) -> Catalogue:
-        """Read presets and folders again. Raises `ConfigError`, and then nothing has changed. Blocks: use a thread."""
-        catalogue = build(self.inputs, self.headers, read_cached=read_cached)
-        self.catalogue = catalogue
+    def reload(self) -> Catalogue:
+        """Read presets, folders and the hub cache again, headers of what is new included.
+
+        Raises `ConfigError`, and then nothing has changed. Blocks: use a thread. Two at a time take turns, so that the
+        later one never ends with what the earlier one saw.
+        """
+        with self._reloading:
+            catalogue = build(self.inputs, self.headers, read_cached=True)
+            self.catalogue = catalogue
         return catalogue
+
+    @property
+    def unread(self) -> bool:
+        """Whether some cached models are listed without facts: a `reload` in the background reads their headers."""
+        return any(model.key and model.facts is None for model in self.catalogue.models.values())
 
     def policy(self) -> Policy:
         """The scheduler's settings with what was left to the machine filled in."""

@@ -301,8 +301,10 @@ class TestHub:
         configuration = configure((), environ, MACHINE)
         model = configuration.catalogue.resolve("user/repo:q4_k_m")
         assert (model.source, model.facts, model.can_remove) == ("cache", None, True)
-        later = configuration.reload(read_cached=True).resolve("user/repo:Q4_K_M")
+        assert configuration.unread
+        later = configuration.reload().resolve("user/repo:Q4_K_M")
         assert later.facts is not None
+        assert not configuration.unread
         assert later.key == model.key
 
     def test_a_preset_may_name_a_repository(self, hub: Path, tmp_path: Path, environ: dict[str, str]) -> None:
