@@ -12,12 +12,14 @@ from protocol.generate import Delta, DeltaExtra, Failed, PromptProgress, StepOut
 from protocol.load import WorkerSettings
 from protocol.status import SlotStatus
 from worker.batch import plan_prefill
+from worker.chat.formats import output_parser
 from worker.generation import Generation, timings
 from worker.kv_cache import KvCache, Match
 from worker.llama_context import Context, Outcome
 from worker.llama_sampler import BadSampling, Sampler
 from worker.llama_vocabulary import Vocabulary
 from worker.prepared import PreparedGeneration, PreparedInputs
+from worker.reasoning_budget import BudgetState
 from worker.schema_rules import ConstraintError
 from worker.sequence import Phase, Sequence
 from worker.slots import SlotTable
@@ -31,6 +33,7 @@ SHARE_GAIN = 16
 """Tokens that waiting for another prompt must save."""
 SNAPSHOT_LEAST = 64
 """Shortest prompt whose state is kept where only whole sequences can be shared."""
+_REASONING = (BudgetState.COUNTING, BudgetState.FORCING)
 RESUME_ROOM = 64
 """Cells beyond its own tokens that must be free before a parked sequence goes on."""
 
@@ -147,8 +150,8 @@ class DecodeLoop:
     def end_reasoning(self, request: int) -> None:
         generation = self._generations.get(request)
         for sequence in generation.sequences if generation else ():
-            if in_reasoning(sequence) and not sequence.forced:
-                sequence.forced.extend(sequence.prepared.prompt.reasoning_end)
+            if sequence.budget is not None:
+                sequence.budget.end_now()
 
     def stop(self, error: WireError) -> None:
         """End every request."""
@@ -324,8 +327,10 @@ class DecodeLoop:
     def _append(self, sequence: Sequence, token: int, logprob: TokenLogprob | None) -> str:
         """Add a generated token; how the sequence ends with it, empty if it goes on."""
         sequence.tokens.append(token)
-        if in_reasoning(sequence):
-            sequence.n_reasoning += 1
+        budget = sequence.budget
+        if budget is not None:
+            sequence.n_reasoning += budget.state in _REASONING
+            budget.accept(token, self._vocabulary.piece(token))
         if self._vocabulary.ends_generation(token):
             return "eos"
         special = token in sequence.prepared.prompt.preserved
@@ -470,11 +475,12 @@ class DecodeLoop:
                 prepared.request,
                 index,
                 prepared.stops,
-                prompt.parser() if prompt.parser else None,
+                output_parser(prompt.syntax) if prompt.syntax else None,
                 message.stream,
                 message.return_tokens,
             ),
             mask=prepared.mask() if prepared.mask else None,
+            budget=prompt.budget() if prompt.budget else None,
             tokens=list(prompt.tokens),
             n_prompt=n_prompt,
             limit=message.max_tokens if message.max_tokens >= 0 else n_ctx,
@@ -500,9 +506,3 @@ class DecodeLoop:
             deltas: list[Delta] = []
             self._end(sequence, stop, deltas)
             self._send_deltas(deltas)
-
-
-def in_reasoning(sequence: Sequence) -> bool:
-    """Whether a sequence's next token belongs to its reasoning."""
-    known = sequence.output.reasoning
-    return sequence.prepared.prompt.reasoning_open if known is None else known

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from protocol.chat import ChatPrompt, InfillPrompt, MixedPrompt, Prompt, TextPrompt
 from protocol.errors import ErrorKind, WireError
 from protocol.generate import Generate
-from protocol.sampling import JsonSchema
-from worker.constraint import ConstraintCompiler, Matcher, ReasoningGate, TokenTable
+from worker.chat.syntax import OutputSyntax
+from worker.constraint import ConstraintCompiler, TokenTable
 from worker.llama_vocabulary import NO_TOKEN, Vocabulary
+from worker.output_constraint import output_constraint
 from worker.prepared import OutputMask, PreparedPrompt
 from worker.prompt.errors import PromptError
 from worker.prompt.template import ChatTemplate, Rendered
-from worker.schema_rules import ConstraintError
+from worker.reasoning_budget import ReasoningBudget
 
 
 class ModelTexts:
@@ -50,40 +51,24 @@ class ModelTexts:
 
     def mask(self, message: Generate, prompt: PreparedPrompt) -> Callable[[], OutputMask] | None:
         """What makes the masks of a constrained request, one per choice. Raises `PromptError`."""
+        tool_choice = message.prompt.tool_choice if isinstance(message.prompt, ChatPrompt) else "auto"
         constraint = message.sampling.constraint
-        if not isinstance(constraint, JsonSchema):
+        if constraint is None and tool_choice in {"auto", "none"}:
             return None
-        compiler = self._constraints()
-        pieces = compiler.pieces
-        try:
-            first = compiler.json_schema(constraint.schema_json)
-        except ConstraintError as error:
-            raise PromptError(str(error), "response_format") from error
-        ready: list[Matcher] = [first]
-
-        def make() -> OutputMask:
-            matcher = ready.pop() if ready else compiler.json_schema(constraint.schema_json)
-            if not prompt.reasoning_ends:
-                return matcher
-            return ReasoningGate(
-                matcher, pieces, prompt.reasoning_ends, prompt.reasoning_open, prompt.reasoning_start_token
-            )
-
-        return make
-
-    def _constraints(self) -> ConstraintCompiler:
         if self._compiler is None:
-            vocabulary = self.vocabulary
-            tokens = range(vocabulary.n_tokens)
-            self._compiler = ConstraintCompiler(
-                TokenTable(
-                    pieces=[vocabulary.piece(token) for token in tokens],
-                    control=[token for token in tokens if vocabulary.is_control(token)],
-                    end_tokens=self.end_tokens(),
-                    tokenize=lambda text: self.vocabulary.tokenize(text, False, True),
-                )
-            )
-        return self._compiler
+            self._compiler = ConstraintCompiler(self._token_table(prompt.preserved))
+        return output_constraint(self._compiler, constraint, prompt.syntax, tool_choice)
+
+    def _token_table(self, preserved: frozenset[int]) -> TokenTable:
+        vocabulary = self.vocabulary
+        tokens = range(vocabulary.n_tokens)
+        return TokenTable(
+            pieces=[vocabulary.piece(token) for token in tokens],
+            control=[token for token in tokens if vocabulary.is_control(token)],
+            end_tokens=self.end_tokens(),
+            tokenize=lambda text: self.vocabulary.tokenize(text, False, True),
+            markers=frozenset(vocabulary.piece(token) for token in preserved),
+        )
 
     def render(self, chat: ChatPrompt) -> Rendered:
         return self.template.render(chat)
@@ -120,19 +105,23 @@ class ModelTexts:
             for text in rendered.preserved_tokens
             if len(tokens := self.vocabulary.tokenize(text, False, True)) == 1
         )
-        prepared = PreparedPrompt(
+        return PreparedPrompt(
             tokens=self._not_empty(self.tokenize(rendered.text, True, True)),
             text=rendered.text,
+            syntax=syntax,
             stops=rendered.stops,
             preserved=preserved,
-            reasoning_open=syntax.reasoning_open,
+            budget=self._budget(syntax, prompt.reasoning_budget),
         )
-        if syntax.reasoning is not None:
-            start = self.vocabulary.tokenize(syntax.reasoning.start, False, True)
-            prepared.reasoning_ends = tuple(end.encode() for end in syntax.reasoning.ends)
-            prepared.reasoning_start_token = start[0] if len(start) == 1 else NO_TOKEN
-            prepared.reasoning_end = tuple(self.vocabulary.tokenize(syntax.reasoning.end, False, True))
-        return prepared
+
+    def _budget(self, syntax: OutputSyntax, limit: int) -> Callable[[], ReasoningBudget] | None:
+        """What makes the counters of a reasoning model's tokens, one per choice."""
+        tags = syntax.reasoning
+        if tags is None:
+            return None
+        forced = tuple(self.vocabulary.tokenize(tags.end, False, True))
+        ends = [end.encode() for end in tags.ends]
+        return lambda: ReasoningBudget([tags.start.encode()], ends, forced, limit, syntax.reasoning_open)
 
     def _mixed(self, prompt: MixedPrompt) -> list[int]:
         tokens: list[int] = []

@@ -29,6 +29,7 @@ from worker.llama_vocabulary import Vocabulary
 from worker.model_texts import ModelTexts, context_exceeded
 from worker.prepared import PreparedGeneration, PreparedInputs
 from worker.prompt.errors import PromptError
+from worker.sampling_rules import check_sampling, token_biases
 from worker.stop_strings import StopAutomaton
 
 logger = logging.getLogger(__name__)
@@ -149,6 +150,7 @@ class Preparation:
         if n_tokens >= texts.n_ctx:
             raise context_exceeded(n_tokens, texts.n_ctx)
         sampling = message.sampling
+        check_sampling(sampling)
         grammar = sampling.constraint.gbnf if isinstance(sampling.constraint, Grammar) else ""
         return PreparedGeneration(
             message=message,
@@ -170,14 +172,10 @@ def _whole(tokens: list[int], texts: ModelTexts) -> list[int]:
 
 
 def _biases(sampling: SamplingParameters, texts: ModelTexts) -> list[tuple[int, float]]:
-    """Logit biases by token. A text's bias is that of each of its tokens."""
-    biases: list[tuple[int, float]] = []
-    for key, bias in sampling.logit_bias:
-        tokens = [key] if isinstance(key, int) else texts.vocabulary.tokenize(key, False, False)
-        for token in tokens:
-            if not 0 <= token < texts.vocabulary.n_tokens:
-                raise PromptError(f"logit_bias: token {token} is not in the vocabulary", "logit_bias")
-            biases.append((token, bias))
+    vocabulary = texts.vocabulary
+    biases = token_biases(
+        sampling.logit_bias, vocabulary.n_tokens, lambda text: vocabulary.tokenize(text, False, False)
+    )
     if sampling.ignore_eos:
-        biases += [(token, -math.inf) for token in texts.end_tokens()]
-    return biases
+        biases |= dict.fromkeys(texts.end_tokens(), -math.inf)
+    return list(biases.items())

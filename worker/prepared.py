@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from protocol.embed import Embed, Rerank
 from protocol.generate import Generate
-from worker.chat.pieces import Parser
+from worker.chat.syntax import OutputSyntax
+from worker.reasoning_budget import ReasoningBudget
 from worker.stop_strings import StopAutomaton
 
 
@@ -29,20 +30,16 @@ class OutputMask(Protocol):
 class PreparedPrompt:
     """Tokens of a prompt and how the output behind it is to be read.
 
-    `parser()` takes the text of one choice apart, None for plain text. `preserved` are control tokens whose text is a
-    part of the output. `reasoning_open` says that the output begins inside of reasoning; any text of `reasoning_ends`
-    ends it, and the tokens `reasoning_end` force its end. `reasoning_start_token` may open it, -1 if none does.
+    `syntax` says how to take a chat's answer apart, None for plain text. `preserved` are control tokens whose text is
+    a part of the output. `budget` makes the counter of a choice's reasoning, None for models that do not reason.
     """
 
     tokens: list[int]
     text: str = ""
-    parser: Callable[[], Parser] | None = None
+    syntax: OutputSyntax | None = None
     stops: tuple[str, ...] = ()
     preserved: frozenset[int] = frozenset()
-    reasoning_open: bool = False
-    reasoning_start_token: int = -1
-    reasoning_ends: tuple[bytes, ...] = ()
-    reasoning_end: tuple[int, ...] = ()
+    budget: Callable[[], ReasoningBudget] | None = None
 
 
 @dataclass(slots=True)

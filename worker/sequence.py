@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import enum
-from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from worker.prepared import OutputMask, PreparedGeneration
+from worker.reasoning_budget import ReasoningBudget
 from worker.text_output import TextOutput
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class Sequence:
     sampler: Sampler
     output: TextOutput
     mask: OutputMask | None
+    budget: ReasoningBudget | None
     tokens: list[int]
     n_prompt: int
     limit: int
@@ -57,8 +58,6 @@ class Sequence:
     decoding_ms: float = 0.0
     """Decode time spent before it was parked in another process."""
     snapshot_points: set[int] = field(default_factory=set)
-    forced: deque[int] = field(default_factory=deque)
-    """Tokens to take instead of sampled ones: the forced end of its reasoning."""
     n_reasoning: int = 0
     n_draft: int = 0
     n_draft_accepted: int = 0

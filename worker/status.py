@@ -37,7 +37,7 @@ class StatusBoard:
         self._reason = ""
         self._stage = ""
         self._progress = 0.0
-        self._memory = MemoryUse()
+        self._resident = self._anonymous = 0
         self._memory_read = -_MEMORY_INTERVAL
 
     @property
@@ -78,9 +78,8 @@ class StatusBoard:
         now = time.monotonic()
         if now - self._memory_read >= _MEMORY_INTERVAL:
             self._memory_read = now
-            resident, anonymous = _process_memory()
-            self._memory = MemoryUse(resident, anonymous, self.devices)
-        return self._memory
+            self._resident, self._anonymous = _process_memory()
+        return MemoryUse(self._resident, self._anonymous, self.devices)
 
 
 class StatusReporter:

@@ -38,8 +38,6 @@ class TextOutput:
         self._size = 0
         self.word = ""
         """The stop string that was met."""
-        self.reasoning: bool | None = None
-        """Whether the newest piece was reasoning; None before the first."""
         self.called_tools = False
         self.has_line_break = False
 
@@ -107,7 +105,6 @@ class TextOutput:
             if text:
                 self._text.append(text)
                 self._size += len(text)
-                self.reasoning = False
         else:
             self._sort(self._parser.feed(text))
 
@@ -116,16 +113,13 @@ class TextOutput:
             if isinstance(piece, Content):
                 self._text.append(piece.text)
                 self._size += len(piece.text)
-                self.reasoning = False
             elif isinstance(piece, Reasoning):
                 self._reasoning.append(piece.text)
                 self._size += len(piece.text)
-                self.reasoning = True
             else:
                 self._calls.append(piece)
                 self._size += len(piece.arguments)
                 self.called_tools = True
-                self.reasoning = False
 
     def _follow_lines(self, text: str) -> None:
         if "\n" in text:

@@ -28,8 +28,9 @@ class TokenChoice:
         """
         sampling = sequence.prepared.message.sampling
         plain = logits.copy() if sampling.n_probs and not sampling.post_sampling_probs else None
-        if sequence.forced:
-            token = sequence.forced.popleft()
+        forced = sequence.budget.forced_token() if sequence.budget is not None else None
+        if forced is not None:
+            token = forced
             sequence.sampler.accept(token)
         else:
             mask = sequence.mask.mask() if sequence.mask is not None else None
