@@ -144,7 +144,8 @@ def _drain(ledger: Ledger, model: Model, drainees: list[Model], room: Room) -> s
         if ledger.now >= at:
             room.draining_for.add(other.key)
             model.turn = True
-            swap.drain(ledger, other, DrainCause.SWAP, f"{_name(model)} has waited long enough")
+            turn = max(model.queued_seq, other.turn_seq)
+            swap.drain(ledger, other, DrainCause.SWAP, f"{_name(model)} has waited long enough", turn)
             words.append(f"{_name(other)} drains, {other.leases} still running")
         else:
             ledger.alarms.at(at)

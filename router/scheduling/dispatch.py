@@ -34,12 +34,16 @@ def dispatch(ledger: Ledger, model: Model) -> None:
         chosen, model.light[:] = model.light[:room], model.light[room:]
         for request in chosen:
             ledger.grant(request, worker)
-    if not model.waiting or model.state is not State.READY:
+    draining = model.state is State.DRAINING
+    if not model.waiting or not (model.state is State.READY or (draining and model.drain_before)):
         return
     limit = in_flight_limit(ledger, model)
     index = 0
     while index < len(model.waiting) and worker.heavy < limit:
         request = model.waiting[index]
+        if draining and request.seq >= model.drain_before:
+            index += 1
+            continue
         if request.suspect and any(other.suspect for other in worker.leases.values()):
             index += 1  # one at a time, so that the next crash shows which of them it was
             continue

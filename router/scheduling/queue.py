@@ -23,6 +23,12 @@ def insert(line: list[Request], request: Request) -> None:
         line.append(request)
 
 
+def first_come(model: Model) -> Request | None:
+    """The oldest request that waits for its first turn; one that was parked has had a turn."""
+    waiting = (request for line in (model.waiting, model.light) for request in line if not request.parked)
+    return min(waiting, key=operator.attrgetter("seq"), default=None)
+
+
 def priority(model: Model) -> int:
     """The priority at which a model waits: that of its most urgent request."""
     asked = [model.entry.priority] if model.urge else []

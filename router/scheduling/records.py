@@ -148,6 +148,10 @@ class Model:
     evicting_for_reading: bool = False
 
     drain: DrainCause | None = None
+    drain_before: int = 0
+    """While it drains for a swap: requests with a lower `seq` belong to this turn and are still served."""
+    turn_seq: int = 0
+    """Requests with a lower `seq` waited already when the model became ready."""
     park_at: float | None = None
     park_sent: bool = False
 

@@ -21,6 +21,7 @@ from router.scheduling import (
     events,
     governor,
     idle,
+    queue,
     reading,
     requests,
     spares,
@@ -263,9 +264,10 @@ class Scheduler:
         waits = model.wanted and model.state is not State.READY and model.state not in PROMISED
         if waits and model.key not in ledger.queue:
             ledger.queue[model.key] = model
-            model.queued_since = ledger.now
-            model.queued_seq = ledger.number()
             model.place = len(ledger.queue) - 1
+            first = queue.first_come(model)
+            model.queued_since = first.arrived if first else ledger.now
+            model.queued_seq = first.seq if first else ledger.number()
             ledger.room_changed = True
         elif not waits and ledger.queue.pop(model.key, None) is not None:
             model.blocked = ""

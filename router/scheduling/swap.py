@@ -30,10 +30,14 @@ def drain_at(coming: Model, leaving: Model, policy: Policy) -> float:
     return max(since + swap_wait(coming, leaving, policy), leaving.ready_at + policy.min_residency)
 
 
-def drain(ledger: Ledger, model: Model, cause: DrainCause, why: str) -> None:
-    """Grant no new leases. What runs after the drain time-out is parked, or cancelled if the model never returns."""
+def drain(ledger: Ledger, model: Model, cause: DrainCause, why: str, before: int = 0) -> None:
+    """Grant no new leases, except to requests with a `seq` below `before`: their turn is this one.
+
+    What runs after the drain time-out is parked, or cancelled if the model never returns.
+    """
     ledger.move(model, Trigger.DRAIN, why)
     model.drain = cause
+    model.drain_before = before
     model.park_sent = False
     if cause is not DrainCause.UNLOAD:  # an unload that nobody forces waits for what runs
         model.park_at = ledger.now + ledger.policy.drain_timeout
@@ -53,12 +57,13 @@ def advance(ledger: Ledger, model: Model) -> None:
     worker, cause = model.worker, model.drain
     if model.state is not State.DRAINING or worker is None or cause is None:
         return
-    if not worker.leases:
+    if not worker.leases and not any(request.seq < model.drain_before for request in model.waiting):
         if cause is DrainCause.RECYCLE and not model.urge:
             model.urge = Urge.ASKED
         stop(ledger, model, EXIT_REASONS[cause], model.reason)
     elif model.park_at is not None and ledger.now >= model.park_at and not model.park_sent:
         model.park_sent = True
+        model.drain_before = 0
         for request in worker.leases.values():
             if request.over or not request.needs_weights:
                 continue

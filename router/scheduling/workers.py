@@ -112,6 +112,7 @@ def ready(ledger: Ledger, model: Model) -> None:
     ledger.move(model, Trigger.LOADED, f"loaded in {seconds:.2f} s")
     model.load_seconds = seconds
     model.ready_at = ledger.now
+    model.turn_seq = ledger.number()
     model.last_used = ledger.now
     model.urge = Urge.NONE
     model.suppressed = False
@@ -160,6 +161,7 @@ def kill_wedged(ledger: Ledger, worker: Worker, why: str) -> None:
 
 def clear_drain(model: Model) -> None:
     model.drain = None
+    model.drain_before = 0
     model.park_at = None
     model.park_sent = False
 

@@ -9,24 +9,29 @@ Recorded = tuple[str, int, str]
 
 
 def loads(recorded: Iterable[Recorded]) -> int:
-    """Replay what happened: requests for one model share an entry, entries are served whole and in order."""
+    """Replay what happened: requests for one model share an entry, entries are served whole and in order.
+
+    The next entry's turn comes when nothing of the entry before runs any more, or when one of its requests has ended.
+    """
     resident, count = "", 0
     running: set[int] = set()
-    ended: set[int] = set()
     entries: dict[str, set[int]] = {}
     for kind, request, model in recorded:
         if kind == "arrive" and model == resident and not entries:
             running.add(request)
         elif kind == "arrive":
             entries.setdefault(model, set()).add(request)
-        else:
+        elif kind == "leave":
             running.discard(request)
-            ended.add(request)
-            if kind == "leave" and model in entries and not entries[model] - ended:
-                del entries[model]
-        while not running and entries:
+            entries.get(model, set()).discard(request)
+            entries = {name: waiting for name, waiting in entries.items() if waiting}
+        while True:
+            served = request not in entries.get(model, ())
+            if kind == "end" and served:
+                running.discard(request)
+            if not entries or (running and (kind != "end" or served)):
+                break
             entered = next(iter(entries))
-            running = entries.pop(entered) - ended
-            count += entered != resident
-            resident = entered
+            running = entries.pop(entered)
+            count, resident = count + (entered != resident), entered
     return count

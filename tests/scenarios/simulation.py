@@ -17,6 +17,9 @@ from tests.scenarios.worker import SimulatedWorker, Temper
 
 LAST_EVENTS = 60
 
+_OF_THE_LIVING = (events.ChildSpawned, events.ChildConnected, events.ChildReported, events.RequestEnded)
+"""Events that the owner drops once the child has gone."""
+
 
 @dataclass(slots=True)
 class Client:
@@ -39,7 +42,7 @@ class Plan:
 
     models: tuple[ModelEntry, ...]
     policy: Policy
-    temper: Temper = Temper()
+    temper: Temper = field(default_factory=Temper)
     arrivals: int = 60
     interval: float = 1.5
     leave: float = 0.05
@@ -118,8 +121,11 @@ class Simulation:
         """Give an event to the scheduler, run its effects, check the invariants."""
         if isinstance(event, events.ChildExited | events.SpawnFailed):
             self.workers.pop(event.child, None)
-        elif (isinstance(event, events.RequestEnded) and not self._deliver_end(event)) or (isinstance(event, events.ChildReported | events.ChildConnected) and event.child not in self.workers):
-            return
+        elif isinstance(event, _OF_THE_LIVING):
+            if event.child not in self.workers:
+                return
+            if isinstance(event, events.RequestEnded):
+                self._deliver_end(event)
         self.handled += 1
         try:
             result = self.scheduler.handle(event, self.clock.now)
@@ -133,14 +139,11 @@ class Simulation:
             self._perform(effect)
         self.check(self.invariants.after_event)
 
-    def _deliver_end(self, event: events.RequestEnded) -> bool:
-        """An end reaches the client unless it has one; what a dead child sent late is dropped, as the owner does."""
-        if event.child not in self.workers:
-            return False
+    def _deliver_end(self, event: events.RequestEnded) -> None:
+        """The end reaches the client, unless it has one already."""
         client = self.clients[event.request]
-        if not event.parked and not client.ended and not client.left:
+        if not event.parked and not client.ended:
             self._end(client, "answered" if event.error is None else "failed")
-        return True
 
     def _end(self, client: Client, outcome: str) -> None:
         client.ended += 1
