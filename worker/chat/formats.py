@@ -23,7 +23,8 @@ class Format:
     """One family.
 
     A template belongs to it when it contains all texts of one of `signs` and none of `not_with`. `preserved_tokens` are
-    special tokens whose text the parser must see in the output. `content_start` comes before the content of an answer.
+    special tokens whose text the parser must see in the output. `content_start` comes before the content of an
+    answer. `thinks` says whether reasoning is on where the request does not say.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Format:
     preserved_tokens: tuple[str, ...] = ()
     stops: tuple[str, ...] = ()
     content_start: str = ""
+    thinks: bool = True
 
     def recognises(self, source: str) -> bool:
         """Whether a template's text is one of this family."""
@@ -203,10 +205,11 @@ FORMATS: tuple[Format, ...] = (
         "muse",
         channels.muse,
         signs=(("<atem:function_calls>", "<|eom|>"),),
-        reasoning=ReasoningTags(" to=self<|message|>", ("<|eom|>",)),
+        reasoning=ReasoningTags(" to=self<|message|>", ("<|eom|><|start|>assistant",)),
+        content_start=" to=user<|message|>",
         preserved_tokens=channels.MUSE_TOKENS,
     ),
-    Format("functionary-v3.2", channels.functionary, signs=((">>>all", ">>>${recipient}"),)),
+    Format("functionary-v3.2", channels.functionary, signs=((">>>all", ">>>${recipient}"),), content_start="all\n"),
     Format(
         "functionary-v3.1",
         NamedCalls(begin=("<function=",), separators=(">",), ends=("</function>",)).read,
@@ -224,6 +227,7 @@ FORMATS: tuple[Format, ...] = (
         "kimi-k3",
         _K3.read,
         signs=(("<|open|>", "<|close|>", "<|end_of_msg|>"),),
+        content_start="<|open|>response<|sep|>",
         reasoning=_K3_THINK,
         preserved_tokens=("<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>"),
     ),
@@ -326,6 +330,7 @@ FORMATS: tuple[Format, ...] = (
         signs=(("<|tools_prefix|>",),),
         reasoning=ReasoningTags("<|inner_prefix|>", ("<|inner_suffix|>",)),
         preserved_tokens=("<|tools_prefix|>", "<|tools_suffix|>"),
+        thinks=False,
     ),
     Format(
         "nemotron-v2",

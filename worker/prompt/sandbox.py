@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
 from itertools import islice
 from typing import Any, NoReturn
 
@@ -20,13 +20,15 @@ from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.runtime import Context, Undefined
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.sandbox import SandboxedEnvironment, modifies_known_mutable
 from jinja2.visitor import NodeTransformer
 
 from worker.prompt.limits import Meter, RenderLimits, flat_size
 
 MAX_INT_BITS = 256
 _WIDE_FORMAT = re.compile(r"\d{6,}|\*")
+_ALLOWED_CHANGES = frozenset({"append", "extend", "insert", "pop", "update"})
+"""Changes of lists and mappings that published templates make; their values are copies for one rendering."""
 _GROWING_METHODS = frozenset({"ljust", "rjust", "center", "zfill", "expandtabs"})
 
 
@@ -83,7 +85,7 @@ def _environment_call(name: str, *args: nodes.Node) -> nodes.Call:
     return nodes.Call(nodes.EnvironmentAttribute(name), list(args), [], None, None)
 
 
-class TemplateEnvironment(ImmutableSandboxedEnvironment):
+class TemplateEnvironment(SandboxedEnvironment):
     """Compiles and runs one model's templates. Used by one thread at a time.
 
     `now` gives the local time that templates see.
@@ -100,6 +102,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         self.globals["strftime_now"] = self._strftime_now
         self.filters["tojson"] = self._to_json
         self.filters["_keep"] = self.keep
+        self.filters["safe"] = str
         self.filters["center"] = self._center
         self.filters["indent"] = self._indent
         self.filters["format"] = self._format
@@ -107,6 +110,11 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         self.filters["join"] = self._join
         self.filters["batch"] = self._batch
         self.filters["slice"] = self._slice
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        if modifies_known_mutable(obj, attr) and attr not in _ALLOWED_CHANGES:
+            return False
+        return super().is_safe_attribute(obj, attr, value)
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         tree = super()._parse(source, name, filename)
@@ -140,6 +148,8 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         owner = getattr(__obj, "__self__", None)
         if isinstance(owner, str):
             __self._check_method(owner, getattr(__obj, "__name__", ""), args, kwargs)
+        elif isinstance(owner, (list, dict)):
+            __self.meter.charge_items(len(owner) + sum(len(arg) for arg in args if isinstance(arg, Sized)))
         return super().call(__context, __obj, *args, **kwargs)
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:

@@ -133,7 +133,7 @@ class _Compiled:
         if len(source) > MAX_SOURCE_CHARS:
             raise PromptError(f"the chat template is longer than {MAX_SOURCE_CHARS} characters", "chat_template")
         self.source = source
-        self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
+        self._constants = {"bos_token": bos_token, "eos_token": eos_token, "functions": "", "datetime": "Jan 01 2000"}
         self._environment = TemplateEnvironment()
         try:
             self._template = self._environment.from_string(source)
@@ -150,7 +150,7 @@ class _Compiled:
     def _probed(self) -> TemplateCapabilities | PromptError:
         self._environment.meter.restart(_PROBE_LIMITS)
         try:
-            return probe_capabilities(lambda variables: self._execute(variables | self._tokens))
+            return probe_capabilities(lambda variables: self._execute(self._constants | variables))
         except RenderLimitExceeded as error:
             return PromptError(f"the chat template failed: {_describe(error)}", "chat_template")
 
@@ -167,7 +167,8 @@ class _Compiled:
         context = message_context(
             messages, self.capabilities, settings.media_marker, keep_developer="<|channel|>" in self.source
         )
-        variables = _variables(prompt, settings) | {"messages": context.messages}
+        variables = {"enable_thinking": self.format.thinks} | _variables(prompt, settings)
+        variables["messages"] = context.messages
         text = self._render_text(variables, prompt.add_generation_prompt and continued is None, settings)
         opening = self._opening(variables, settings)
         if continued is not None:
@@ -194,15 +195,33 @@ class _Compiled:
     def _continue(self, opening: str, message: ChatMessage) -> str:
         """The generation prompt with the beginning of the answer that is to go on."""
         content = plain_text(message.content)
+        if self.reasoning is None:
+            return opening + self.format.content_start + content
+        opening = opening.partition(self.reasoning.start)[0]
+        start, end = self._reasoning_frame
+        if message.reasoning_content and not content:
+            return f"{opening}{start}{message.reasoning_content}"
+        return f"{opening}{start}{message.reasoning_content}{end}{self.format.content_start}{content}"
+
+    @cached_property
+    def _reasoning_frame(self) -> tuple[str, str]:
+        """What the template writes before and behind the reasoning of an answer, white space included."""
         tags = self.reasoning
         if tags is None:
-            return opening + content
-        opening = opening.partition(tags.start)[0]
-        if not content:
-            return f"{opening}{tags.start}{message.reasoning_content}" if message.reasoning_content else opening
-        if message.reasoning_content:
-            opening += f"{tags.start}{message.reasoning_content}{tags.end}"
-        return opening + self.format.content_start + content
+            return "", ""
+        thoughts, content = "Thoughts-of-the-probe", "Content-of-the-probe"
+        answer = {"role": "assistant", "content": content, "reasoning_content": thoughts}
+        messages = [{"role": "user", "content": "Question"}, answer]
+        self._environment.meter.restart(_PROBE_LIMITS)
+        try:
+            text = self._execute(self._constants | preserve_reasoning(True) | {"messages": messages})
+        except _TEMPLATE_FAULTS:
+            return tags.start, tags.end
+        before, found, behind = text.partition(thoughts)
+        begin, stop = before.rfind(tags.start), behind.find(content)
+        if not found or begin < 0 or tags.end not in behind[: max(stop, 0)]:
+            return tags.start, tags.end
+        return before[begin:], behind[:stop].removesuffix(self.format.content_start)
 
     def _syntax(self, prompt: ChatPrompt, opening: str, continues: bool) -> OutputSyntax:
         tags = self.reasoning
@@ -271,14 +290,15 @@ def _variables(prompt: ChatPrompt, settings: _RenderSettings) -> dict[str, Any]:
     variables: dict[str, Any] = {
         "bos_token": settings.bos,
         "eos_token": settings.eos,
-        "enable_thinking": True,
+        "preserve_reasoning": True,
         "datetime": now.strftime("%b %d %Y"),
         "date_string": now.strftime("%d %b %Y"),
+        "functions": "",
     }
     variables |= json_object(prompt.template_kwargs_json, "chat_template_kwargs")
     if prompt.enable_thinking is not None:
         variables["enable_thinking"] = prompt.enable_thinking
-    if not isinstance(variables["enable_thinking"], bool):
+    if not isinstance(variables.get("enable_thinking", True), bool):
         raise PromptError("enable_thinking must be true or false", "chat_template_kwargs")
     if isinstance(variables.get("preserve_reasoning"), bool):
         variables |= preserve_reasoning(variables["preserve_reasoning"])
@@ -286,7 +306,7 @@ def _variables(prompt: ChatPrompt, settings: _RenderSettings) -> dict[str, Any]:
         variables["reasoning_strength"] = variables["reasoning_effort"]
     if prompt.tools:
         variables["tools"] = tool_context(prompt.tools)
-    variables.setdefault("functions", json.dumps(variables.get("tools", []), indent=4, ensure_ascii=False))
+        variables["functions"] = json.dumps(variables["tools"], indent=4, ensure_ascii=False)
     return variables
 
 
