@@ -70,6 +70,8 @@ class Simulation:
     log: list[str] = field(default_factory=list)
     handled: int = 0
     loads: int = 0
+    turns_cut: int = 0
+    """How often something was parked at the end of a drain."""
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -181,6 +183,8 @@ class Simulation:
             case effects.SetTimer(at=at):
                 self._timer = at
                 self.clock.at(at, lambda: self._ring(at))
+            case effects.Record(decision="park"):
+                self.turns_cut += 1
             case effects.ReadMemory():
                 free = tuple((device, limit) for device, limit in self.policy.budget)
                 self.clock.later(0.01, lambda: self.post(events.MemoryRead(free, self.random.random() < 0.7)))
