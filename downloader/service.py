@@ -209,6 +209,7 @@ class Downloader:
                 elif not self._may_try_again(job, fault):
                     raise
             else:
+                self._publish()  # the last bytes, too, are seen by who follows
                 self._send(DownloadDone(job.job, path, job.plan.size if job.plan else 0))
                 return
 
