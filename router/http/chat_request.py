@@ -11,7 +11,7 @@ from protocol.chat import ChatPrompt
 from protocol.sampling import Constraint, JsonSchema
 from router.config.traits import RequestDefaults
 from router.http.errors import invalid
-from router.http.fields import GenerationFields, Limit, present
+from router.http.fields import RAW_ABSENT, GenerationFields, Limit, present
 from router.http.generation import pick
 from router.http.messages import Message, NamedTool, ToolField, chat_messages, chat_tools, tool_choice
 from router.http.sampling import schema_constraint
@@ -98,7 +98,7 @@ def chat_prompt(request: ChatFields, defaults: RequestDefaults) -> ChatPrompt:
     choice = tool_choice(request.tool_choice, tools)
     if tools and choice != "none" and request.grammar:
         raise invalid("a grammar cannot be combined with tools", "grammar")
-    kwargs, thinking = _template_variables(request, defaults)
+    kwargs, thinking = template_variables(request.chat_template_kwargs, request.reasoning_effort, defaults)
     continues = _continues(request)
     budget = pick(request.reasoning_budget_tokens, pick(request.thinking_budget_tokens, -1))
     return ChatPrompt(
@@ -109,29 +109,31 @@ def chat_prompt(request: ChatFields, defaults: RequestDefaults) -> ChatPrompt:
         template_kwargs_json=kwargs,
         add_generation_prompt=pick(request.add_generation_prompt, True) and not continues,
         continue_final_message=continues,
-        reasoning_format=_reasoning_format(pick(request.reasoning_format, defaults.reasoning_format)),
+        reasoning_format=reasoning_format(pick(request.reasoning_format, defaults.reasoning_format)),
         reasoning_budget=defaults.reasoning_budget if budget == -1 else budget,
         enable_thinking=thinking,
         chat_template=request.chat_template or defaults.chat_template,
     )
 
 
-def _template_variables(request: ChatFields, defaults: RequestDefaults) -> tuple[bytes, bool | None]:
-    """The preset's variables, the request's over them, and whether thinking is switched on or off."""
+def template_variables(
+    given: Kwargs | None, effort: str | None, defaults: RequestDefaults
+) -> tuple[bytes, bool | None]:
+    """The preset's variables with the request's over them (a JSON object), and whether thinking is on or off."""
     kwargs: Kwargs = dict(msgspec.json.decode(defaults.template_kwargs_json, type=Kwargs))
-    kwargs.update(request.chat_template_kwargs or {})
+    kwargs.update(given or {})
     thinking = defaults.enable_thinking
     flag = bytes(kwargs.get("enable_thinking", b""))
     if flag in (b"true", b"false"):
         thinking = flag == b"true"
-    elif flag not in (b"", b"null"):
+    elif flag not in RAW_ABSENT:
         raise invalid("chat_template_kwargs.enable_thinking: expected bool", "chat_template_kwargs.enable_thinking")
-    effort = pick(request.reasoning_effort, defaults.reasoning_effort)
-    if effort == "none":
+    chosen = pick(effort, defaults.reasoning_effort)
+    if chosen == "none":
         thinking = False
         kwargs.pop("reasoning_effort", None)
-    elif effort and (request.reasoning_effort or "reasoning_effort" not in kwargs):
-        kwargs["reasoning_effort"] = msgspec.Raw(msgspec.json.encode(effort))
+    elif chosen and (effort or "reasoning_effort" not in kwargs):
+        kwargs["reasoning_effort"] = msgspec.Raw(msgspec.json.encode(chosen))
     return msgspec.json.encode(kwargs), thinking
 
 
@@ -155,7 +157,8 @@ def _continues(request: ChatFields) -> bool:
     return True
 
 
-def _reasoning_format(name: str) -> str:
+def reasoning_format(name: str) -> str:
+    """The name, if it is one of llama-server's."""
     if name not in ("auto", "none", "deepseek", "deepseek-legacy"):
         raise invalid(
             f"reasoning_format: expected auto, none, deepseek or deepseek-legacy, got '{name}'", "reasoning_format"

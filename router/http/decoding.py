@@ -27,12 +27,24 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
         raise invalid("the request body is nested too deeply") from error
 
 
-def located(error: msgspec.ValidationError) -> ApiError:
+def decode_part(decoder: msgspec.json.Decoder[T], raw: msgspec.Raw, path: str) -> T:
+    """Decode a part of a body that was kept raw; `path` is where it stands."""
+    try:
+        return decoder.decode(raw)
+    except msgspec.ValidationError as error:
+        raise located(error, path) from error
+    except RecursionError as error:
+        raise invalid(f"{path}: nested too deeply", path) from error
+
+
+def located(error: msgspec.ValidationError, prefix: str = "") -> ApiError:
     """The 400 for a validation error, with the path that msgspec puts at the end of its text."""
     match = _AT.match(str(error))
-    if match is None:
-        return invalid(f"the request body is invalid: {_lowered(str(error))}")
-    what, path = _lowered(match["what"]), match["path"]
+    what = _lowered(str(error) if match is None else match["what"])
+    inner = "" if match is None else match["path"]
+    path = f"{prefix}.{inner}" if prefix and inner and not inner.startswith("[") else prefix + inner
+    if not path:
+        return invalid(f"the request body is invalid: {what}")
     return invalid(f"{path}: {what}", param=path)
 
 

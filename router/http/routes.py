@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from router.http.anthropic import Messages
+from router.http.counting import TokenCounters
 from router.http.downloads import DownloadRoutes
 from router.http.embeddings import Embeddings
 from router.http.events import Events
+from router.http.logs import Logs
 from router.http.metrics import MetricsRoutes
 from router.http.models import Models
 from router.http.native_completion import NativeCompletions
 from router.http.native_server import NativeServer
 from router.http.native_text import NativeText
+from router.http.ollama import Ollama
+from router.http.ollama_models import OllamaModels
 from router.http.openai_chat import ChatCompletions
 from router.http.openai_completions import Completions
+from router.http.openai_responses import Responses
 from router.http.ops import Ops
 from router.http.rerank import Reranking
 from router.http.routing import Route
@@ -24,9 +29,13 @@ FAMILIES = (
     Ops,
     ChatCompletions,
     Completions,
+    Responses,
     NativeCompletions,
     NativeText,
     Messages,
+    TokenCounters,
+    Ollama,
+    OllamaModels,
     Embeddings,
     Reranking,
     NativeServer,
@@ -34,6 +43,7 @@ FAMILIES = (
     Events,
     Models,
     DownloadRoutes,
+    Logs,
     MetricsRoutes,
     Ui,
 )

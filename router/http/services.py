@@ -23,10 +23,11 @@ from router.http.call import Call
 from router.http.conversations import Conversations
 from router.http.download_entries import job_entry, model_entries
 from router.http.errors import ApiError, from_wire, invalid, model_not_found
+from router.http.responses_store import ResponseStore
 from router.inference import Inference, Options, Provide, Ticket
 from router.metrics.exposition import Metrics
-from router.security.access import AccessPolicy
 from router.scheduling.events import LoadAsked
+from router.security.access import AccessPolicy
 from router.security.scopes import Scope
 from router.supervision.owner import Owner
 from router.transport.encoder import Encoder
@@ -42,13 +43,16 @@ class Services:
     owner: Owner
     inference: Inference
     policy: AccessPolicy
-    metrics: Metrics | None = None
     downloads: Downloads
+    metrics: Metrics | None = None
     draining: bool = False
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when streams that would never end by themselves have to end."""
 
     def __post_init__(self) -> None:
+        self.responses = ResponseStore()
+        self.copies: dict[str, str] = {}
+        """Further names of models, made by clients, with the id that each stands for."""
         self.conversations = Conversations(
             self.inference, total=self.settings.streams_total, detached=self.settings.stream_detached_seconds
         )
@@ -82,7 +86,7 @@ class Services:
     def lookup(self, name: str) -> Model | None:
         """The model that has this name, None if none has."""
         try:
-            return self.catalogue.resolve(name)
+            return self.catalogue.resolve(self.copies.get(name, name))
         except UnknownModel:
             return None
 
@@ -154,7 +158,7 @@ class Services:
 
     def _resolve(self, name: str | None) -> Model:
         try:
-            return self.catalogue.resolve(name or None)
+            return self.catalogue.resolve(self.copies.get(name, name) if name else None)
         except UnknownModel as error:
             if name:
                 raise model_not_found(name, error.nearest) from error
@@ -163,8 +167,8 @@ class Services:
                 raise invalid("model name is missing from the request", "model") from error
             return self.catalogue.resolve(loaded[0])
 
-    def options(self, call: Call, model: Model) -> Options:
-        """How the request's headers want it to be treated."""
+    def options(self, call: Call, keep_alive: float | None = None) -> Options:
+        """How the request's headers want it to be treated; `keep_alive` is what its body says."""
         deadline = call.seconds("x-request-deadline")
         if deadline is not None and deadline <= 0:
             deadline = None
@@ -174,13 +178,15 @@ class Services:
             priority=_priority(call),
             deadline=deadline,
             autoload=call.flag("autoload", self.settings.autoload),
-            keep_alive=call.seconds("x-keep-alive"),
+            keep_alive=call.seconds("x-keep-alive") if keep_alive is None else keep_alive,
             owner=owner_of(call),
         )
 
-    def answer(self, call: Call, id: str, model: Model, work: Work, encoder: Encoder) -> StreamAnswer:
+    def answer(
+        self, call: Call, id: str, model: Model, work: Work, encoder: Encoder, keep_alive: float | None = None
+    ) -> StreamAnswer:
         """Submit work and answer with what comes of it."""
-        options = self.options(call, model)
+        options = self.options(call, keep_alive)
         provide = self._provider(model, options)
         return self._answer(call, encoder, lambda: self.inference.submit(id, model, work, encoder, options, provide))
 
@@ -188,7 +194,7 @@ class Services:
         self, call: Call, id: str, model: Model, works: Sequence[Generate], encoder: Encoder
     ) -> StreamAnswer:
         """The same for several prompts that make one answer."""
-        options = self.options(call, model)
+        options = self.options(call)
         provide = self._provider(model, options)
         return self._answer(
             call, encoder, lambda: self.inference.submit_all(id, model, works, encoder, options, provide)

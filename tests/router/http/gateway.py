@@ -20,6 +20,7 @@ from router.config.model import Model
 from router.config.settings import Settings
 from router.downloads.journal import Journal
 from router.downloads.service import Downloads
+from router.downloads.job import Job
 from router.http.listeners import Listeners
 from router.http.server import Server
 from router.http.services import Services
@@ -174,6 +175,17 @@ class FixedConfiguration:
 
 
 @dataclass
+class NoDownloads:
+    """Nothing is being downloaded."""
+
+    def active(self) -> list[Job]:
+        return []
+
+    def find(self, name: str) -> Job | None:
+        return None
+
+
+@dataclass
 class Running:
     """A gateway that serves."""
 
@@ -201,6 +213,7 @@ async def gateway(
         owner,  # type: ignore[arg-type]
         Inference(owner),  # type: ignore[arg-type]
         AccessPolicy(KeyRing(keys)),
+        NoDownloads(),  # type: ignore[arg-type]
         # Never opened: these tests ask for no download.
         Downloads(None, ConfigureDownloads(), Journal(Path("/nonexistent"))),  # type: ignore[arg-type]
     )
