@@ -61,8 +61,9 @@ class Gateway:
                 dialect=dialect,
                 body_limit=self._body_limit,
             )
-            response = await route.handler(call)
-            await response(scope, receive, state)
+            with self._doorkeeper.counted(method, path, key):
+                response = await route.handler(call)
+                await response(scope, receive, state)
         except ApiError as error:
             await error_reply(dialect, error)(scope, receive, state)
         except ClientGone:
