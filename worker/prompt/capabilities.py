@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import jinja2
 
@@ -16,6 +16,9 @@ from worker.prompt.limits import RenderLimitExceeded
 
 Render = Callable[[dict[str, Any]], str]
 """Renders template variables to text; raises jinja2.TemplateError or another error of the template's own making."""
+
+ReasoningForm = Literal["reasoning_content", "thinking", "chunks"]
+"""Where a message's reasoning goes: a field of one of these names, or a content part of type `thinking`."""
 
 _WORD = "Quetzalcoatl"
 _TOOL = {
@@ -47,6 +50,7 @@ class TemplateCapabilities:
     preserved_reasoning: bool = False
     reasoning_effort: bool = False
     thinking_switch: bool = False
+    reasoning_form: ReasoningForm = "reasoning_content"
 
 
 def probe_capabilities(render: Render) -> TemplateCapabilities:
@@ -67,6 +71,7 @@ def probe_capabilities(render: Render) -> TemplateCapabilities:
         preserved_reasoning=_preserves_reasoning(render),
         reasoning_effort=_changes(render, {"reasoning_effort": "low"}, {"reasoning_effort": "high"}),
         thinking_switch=_changes(render, {"enable_thinking": True}, {"enable_thinking": False}),
+        reasoning_form=_reasoning_form(render),
     )
 
 
@@ -108,7 +113,7 @@ class _ToolAnswers:
 
 def _tool_calls(render: Render) -> _ToolAnswers:
     with_object = _try(render, _call_history({"arg": _WORD}), tools=[_TOOL])
-    takes_objects = with_object is not None and _WORD in with_object and "{'arg'" not in with_object
+    takes_objects = with_object is not None and _WORD in with_object and f"'arg': '{_WORD}'" not in with_object
     text = with_object if takes_objects else _try(render, _call_history('{"arg": "' + _WORD + '"}'), tools=[_TOOL])
     if text is None:
         return _ToolAnswers(tools=False, calls=False, parallel=False, object_arguments=False)
@@ -132,7 +137,7 @@ def _call_history(*arguments: Any) -> list[dict[str, Any]]:
     return [_USER, {"role": "assistant", "content": "", "tool_calls": calls}, *answers, _reply(), _USER]
 
 
-def _reply(**fields: str) -> dict[str, Any]:
+def _reply(**fields: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": "Assistant message", **fields}
 
 
@@ -140,6 +145,21 @@ def _preserves_reasoning(render: Render) -> bool:
     history = [_USER, _reply(reasoning_content=_WORD), _USER, _reply(reasoning_content="thoughts"), _USER]
     text = _try(render, history, enable_thinking=True, **preserve_reasoning(True))
     return text is not None and _WORD in text
+
+
+def _reasoning_form(render: Render) -> ReasoningForm:
+    calls = _call_history({"arg": "value"})
+    forms: tuple[tuple[ReasoningForm, dict[str, Any]], ...] = (
+        ("reasoning_content", {"reasoning_content": _WORD}),
+        ("thinking", {"thinking": _WORD}),
+        ("chunks", {"content": [{"type": "thinking", "thinking": _WORD}, {"type": "text", "text": "Answer"}]}),
+    )
+    for form, fields in forms:
+        for history in ([_USER, _reply(**fields)], [calls[0], calls[1] | fields, *calls[2:3]]):
+            text = _try(render, history, tools=[_TOOL], enable_thinking=True, **preserve_reasoning(True))
+            if text is not None and _WORD in text and not _shows_structure(text.partition(_WORD)[0][-40:]):
+                return form
+    return "reasoning_content"
 
 
 def preserve_reasoning(enabled: bool) -> dict[str, bool]:

@@ -90,7 +90,7 @@ def _message(
     entry["role"] = message.role
     entry["content"] = _content(message.content, f"{param}.content", capabilities, media_marker, media)
     if message.reasoning_content:
-        entry["reasoning_content"] = message.reasoning_content
+        _add_reasoning(entry, message.reasoning_content, capabilities)
     if message.name:
         entry["name"] = message.name
     if message.tool_call_id:
@@ -101,6 +101,17 @@ def _message(
             for index, call in enumerate(message.tool_calls)
         ]
     return entry
+
+
+def _add_reasoning(entry: Json, reasoning: str, capabilities: TemplateCapabilities) -> None:
+    if capabilities.reasoning_form == "chunks":
+        content = entry["content"]
+        parts = content if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
+        entry["content"] = [{"type": "thinking", "thinking": reasoning}, *parts]
+        return
+    entry["reasoning_content"] = reasoning
+    if capabilities.reasoning_form == "thinking":
+        entry["thinking"] = reasoning
 
 
 def _tool_call(call: ToolCall, param: str, capabilities: TemplateCapabilities) -> Json:
