@@ -212,6 +212,8 @@ class _Assembler:
         if facts is not None:
             if facts.kind != "model":
                 raise BadValue(f"{path} is not a model but a file of type '{facts.kind}'")
+            if effective.first(Target.LOAD, "embeddings") is None and _only_embeds(facts):
+                parameters = msgspec.structs.replace(parameters, embeddings=True)
             if not parameters.ctx_size:
                 usable = self._budget.get(gpu or HOST)
                 parameters = msgspec.structs.replace(
@@ -293,6 +295,11 @@ def _from_source(found: Found | None) -> tuple[Assignment, ...]:
     keys = (("model", found.model), ("mmproj", found.mmproj), ("spec-draft-model", found.draft))
     items = (assign(key, value, found.source.replace("_", "-")) for key, value in keys if value)
     return tuple(item for item in items if item is not None)
+
+
+def _only_embeds(facts: ModelFacts) -> bool:
+    """Whether a file says that it is for embeddings or ranking: such a model generates no text."""
+    return not facts.causal or facts.pooling not in ("", "none")
 
 
 def _reference(repository: str, effective: Effective) -> str:

@@ -15,12 +15,18 @@ from router.scheduling.model import Need
 
 HOST = "host"
 
-PROCESS_BYTES = 72 << 20
+PROCESS_BYTES = 48 << 20
 """Private memory of a worker with the engine imported and no model."""
-VOCABULARY_BYTES_PER_TOKEN = 640
-"""The model's own vocabulary, the second one that serves while the weights sleep, and the mask builder's."""
+VOCABULARY_BYTES_PER_TOKEN = 250
+"""The model's own vocabulary, and the second one that serves while the weights sleep."""
 CPU_CONTEXT = 32_768
 GPU_CONTEXT = 65_536
+EMBEDDING_CONTEXT = 8_192
+"""Embeddings compute a whole input at once, so that memory grows with the context."""
+IDLE_SEQUENCES = 16
+IDLE_STATES = 4
+MAX_SEQUENCES = 256
+"""How many finished sequences workers keep, beyond their slots."""
 CONTEXT_STEP = 256
 WINDOW_PADDING = 256
 
@@ -56,11 +62,11 @@ def kv_bytes(facts: ModelFacts, parameters: LoadParameters, ctx_size: int) -> tu
     cells = _padded(ctx_size, CONTEXT_STEP)
     windowed = cells
     if not parameters.swa_full:
-        wanted = facts.window * parameters.slots + parameters.ubatch_size
+        wanted = facts.window * sequences(facts, parameters) + parameters.ubatch_size
         windowed = min(cells, _padded(wanted, WINDOW_PADDING))
     state = 0
     if facts.recurrence is not None:
-        state = 4 * parameters.slots * (facts.recurrence.convolution + facts.recurrence.state)
+        state = 4 * sequences(facts, parameters) * (facts.recurrence.convolution + facts.recurrence.state)
     sizes: list[int] = []
     for heads, sliding in zip(facts.kv_heads, facts.sliding, strict=True):
         if not heads:
@@ -76,13 +82,28 @@ def kv_bytes(facts: ModelFacts, parameters: LoadParameters, ctx_size: int) -> tu
     return tuple(sizes)
 
 
+def sequences(facts: ModelFacts, parameters: LoadParameters) -> int:
+    """Sequences that a worker keeps apart: its slots and some finished ones, a power of two.
+
+    Fewer finished ones are kept where each has a state or a window of its own.
+    """
+    stateful = facts.recurrence is not None or facts.window > 0
+    wanted = parameters.slots + (IDLE_STATES if stateful else max(IDLE_SEQUENCES, parameters.slots))
+    return min(MAX_SEQUENCES, 1 << (wanted - 1).bit_length())
+
+
 def compute_bytes(facts: ModelFacts, parameters: LoadParameters, ctx_size: int) -> int:
-    """Bytes of the compute buffer: the widest tensors of a micro-batch, and the attention scores or their mask."""
-    batch = parameters.ubatch_size
+    """Bytes of the compute buffer and of the logits.
+
+    The engine reuses one buffer along the graph: it is as large as the wider of its two ends, a micro-batch in the
+    layers (with the mask of attention, or without flash attention its scores) and the logits of the last one.
+    """
+    batch = ctx_size if parameters.embeddings else parameters.ubatch_size
     wide = 4 * facts.n_embd + 2 * facts.n_ff + facts.n_head * facts.key_length
-    floats = batch * (wide + facts.n_vocab)
-    scores = batch * ctx_size * (facts.n_head if parameters.flash_attn == "off" else 2)
-    return 4 * (floats + scores)
+    attention = 4 * facts.n_head if parameters.flash_attn == "off" else 2
+    layers = batch * (4 * wide + attention * ctx_size)
+    logits = 0 if parameters.embeddings else 4 * sequences(facts, parameters) * facts.n_vocab
+    return max(layers, logits) * 11 // 10 + logits
 
 
 def choose_context(facts: ModelFacts, parameters: LoadParameters, on_gpu: bool, usable: int | None) -> int:
@@ -91,7 +112,7 @@ def choose_context(facts: ModelFacts, parameters: LoadParameters, on_gpu: bool, 
     `usable` is bytes of the device that would hold the cache, None if unknown. Never below 2,048 cells: a model that
     does not fit even so is refused at admission, with the numbers.
     """
-    limit = GPU_CONTEXT if on_gpu else CPU_CONTEXT
+    limit = EMBEDDING_CONTEXT if parameters.embeddings else GPU_CONTEXT if on_gpu else CPU_CONTEXT
     size = min(facts.n_ctx_train or limit, limit)
     if usable is None:
         return size
@@ -127,7 +148,7 @@ def predict(
     if projector is not None and gpu:
         on_gpu += projector.tensor_bytes
     on_host = facts.tensor_bytes - min(on_gpu, facts.tensor_bytes)
-    extra = PROCESS_BYTES + VOCABULARY_BYTES_PER_TOKEN * facts.n_vocab + 4 * parameters.slots * facts.n_vocab
+    extra = PROCESS_BYTES + VOCABULARY_BYTES_PER_TOKEN * facts.n_vocab
     shared = _shared(facts, on_host) if parameters.mmap else ()
     weights = on_host
     if projector is not None and not gpu:

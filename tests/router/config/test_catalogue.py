@@ -14,7 +14,7 @@ from router.config.errors import ConfigError, UnknownModel
 from router.config.lookup import assign
 from router.config.machine import Machine
 from router.config.option import Assignment
-from tests.factory import language_model, lora_adapter, not_a_model, truncated
+from tests.factory import embedding_model, language_model, lora_adapter, not_a_model, reranking_model, truncated
 
 MACHINE = Machine(threads=4, memory=64 << 30)
 GPU_MACHINE = Machine(threads=4, memory=64 << 30, backends=("cpu", "cuda"), gpu="CUDA0")
@@ -82,6 +82,15 @@ class TestFolder:
         assert found.resolve("bad").key == ""
         assert found.resolve("small").error == ""
         assert [entry.names for entry in found.entries()] == [("large",), ("small",)]
+
+    def test_a_file_for_embeddings_is_loaded_for_embeddings(self, folder: Path, environ: dict[str, str]) -> None:
+        embedding_model(folder / "embedder.gguf")
+        reranking_model(folder / "reranker.gguf")
+        found = configure(given(models_dir=folder), environ, MACHINE).catalogue
+        kinds = {
+            model.id: model.parameters.embeddings for model in found.models.values() if model.parameters is not None
+        }
+        assert kinds == {"embedder": True, "large": False, "reranker": True, "small": False}
 
     def test_an_adapter_is_no_model(self, folder: Path, environ: dict[str, str]) -> None:
         lora_adapter(folder / "adapter.gguf")
@@ -301,10 +310,10 @@ class TestHub:
         configuration = configure((), environ, MACHINE)
         model = configuration.catalogue.resolve("user/repo:q4_k_m")
         assert (model.source, model.facts, model.can_remove) == ("cache", None, True)
-        assert configuration.unread
+        before = configuration.unread
         later = configuration.reload().resolve("user/repo:Q4_K_M")
         assert later.facts is not None
-        assert not configuration.unread
+        assert (before, configuration.unread) == (True, False)
         assert later.key == model.key
 
     def test_a_preset_may_name_a_repository(self, hub: Path, tmp_path: Path, environ: dict[str, str]) -> None:
