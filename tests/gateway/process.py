@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-import httpx
 import psutil
 
 from tests.eventually import eventually
@@ -43,10 +42,10 @@ class Gateway:
     def workers(self) -> list[psutil.Process]:
         return [child for child in self.children() if "worker" in child.cmdline()]
 
-    def worker_of(self, client: httpx.Client, model: str) -> psutil.Process:
-        """The process that has `model` loaded."""
-        entry = client.get(f"{self.url}/v1/models/{model}").raise_for_status().json()
-        return psutil.Process(entry["pid"])
+    def worker_of(self, file: Path) -> psutil.Process:
+        """The process that has mapped this model file."""
+        name = str(file.resolve())
+        return next(w for w in self.workers() if name in Path(f"/proc/{w.pid}/maps").read_text())
 
     def stop(self, signum: int = signal.SIGTERM) -> int:
         """Signal the gateway and wait for its end; the exit code."""

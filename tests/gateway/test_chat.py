@@ -8,18 +8,22 @@ from pathlib import Path
 import httpx
 import openai
 import pytest
-from openai.types.chat import ChatCompletionUserMessageParam
+from openai.types.chat import ChatCompletionMessageParam
 
 from tests.gateway.process import Gateway
 
 pytestmark = pytest.mark.model
 
 
-def ask(text: str) -> list[ChatCompletionUserMessageParam]:
+def ask(text: str) -> list[ChatCompletionMessageParam]:
     return [{"role": "user", "content": text}]
 
 
-FRANCE = ask("What is the capital of France?")
+# Without the system message this small model answers in French, as llama-server's does.
+FRANCE: list[ChatCompletionMessageParam] = [
+    {"role": "system", "content": "You are a helpful assistant who answers in English."},
+    {"role": "user", "content": "What is the capital of France?"},
+]
 
 
 def streamed(client: openai.OpenAI, **options: object) -> tuple[str, list[str | None]]:

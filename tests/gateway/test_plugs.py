@@ -43,7 +43,7 @@ def test_a_killed_worker_ends_its_streams_with_an_error_and_is_replaced(models_d
             lines = response.iter_lines()
             while '"content":"' not in next(lines):
                 pass
-            gateway.worker_of(http, "smol").send_signal(signal.SIGKILL)
+            gateway.worker_of(models_dir / "smol.gguf").send_signal(signal.SIGKILL)
             killed = time.monotonic()
             rest = [line for line in lines if line.startswith("data: ")]
             took = time.monotonic() - killed
