@@ -142,8 +142,11 @@ _LLAMACPP_GAUGES: tuple[tuple[str, str, Callable[[ModelSample], float]], ...] = 
 
 
 def llamacpp_families(models: Iterable[ModelSample]) -> Iterator[Metric]:
-    """The names that llama-server's dashboards know, with a `model` label. No scrape resets any of them."""
-    models = tuple(models)
+    """The names that llama-server's dashboards know, with a `model` label. No scrape resets any of them.
+
+    A model that has not run yet has none, as with llama-server: hundreds of models in a folder cost little.
+    """
+    models = tuple(model for model in models if model.memory.resident or model.counters.decode_steps)
     for name, documentation, value in _LLAMACPP_COUNTERS:
         family = CounterMetricFamily(f"llamacpp:{name}", documentation, labels=["model"])
         for model in models:

@@ -100,6 +100,14 @@ def test_the_names_of_llama_server_are_kept() -> None:
     assert values["llamacpp:predicted_tokens_seconds", "model-0"] == 12.5
 
 
+def test_a_model_that_never_ran_has_a_state_and_no_counters() -> None:
+    source = Source()
+    source.snapshot = Snapshot("1", (ModelSample("idle", "unloaded"),))
+    values = scrape(Metrics(Observations(), source, State))
+    assert values["llamaherd_model_state", "idle", "unloaded"] == 1
+    assert not [key for key in values if key[0].startswith("llamacpp:")]
+
+
 def test_a_scrape_takes_one_snapshot_and_repeats_itself() -> None:
     source = Source()
     metrics = Metrics(Observations(), source, State)
