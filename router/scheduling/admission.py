@@ -67,7 +67,8 @@ def _consider(ledger: Ledger, model: Model, room: Room) -> str | None:
         return "waits behind other loads"
     if model.must_evict and not any(not other.pin for other in ledger.resident() if other is not model):
         model.must_evict = 0
-    if not model.must_evict and _fits(ledger, model, room, set(), now=True):
+    awaited = any(child in ledger.workers and not ledger.workers[child].stuck for child in model.awaited)
+    if not awaited and not model.must_evict and _fits(ledger, model, room, set(), now=True):
         _admit(ledger, model)
         return None
     if unhurried and model.urge is Urge.BACKGROUND:
@@ -103,8 +104,10 @@ def _make_room(ledger: Ledger, model: Model, room: Room) -> str:
     if victims is not None and room.feasible:
         for victim in victims:
             workers.stop(ledger, victim, ExitReason.EVICTED, f"evicted for {_name(model)}")
-        model.must_evict = 0
         leaving = going | {victim.key for victim in victims}
+        if model.must_evict:
+            model.must_evict = 0
+            model.awaited = tuple(other.worker.child for other in resident if other.key in leaving and other.worker)
         _promise(room, model, leaving)
         return f"waits until {_names(ledger, leaving | room.leaving)} has stopped"
     if victims is not None:

@@ -59,16 +59,18 @@ def _died(ledger: Ledger, model: Model, worker: Worker, report: ExitReport) -> N
     """A worker ended by itself, or was killed for being wedged."""
     loading = model.state in _LOADING
     words = describe(report)
-    if loading and _is_load_error(report):
+    may_retry = _is_out_of_memory(report) and not model.memory_retried and _may_evict_more(ledger, model)
+    if loading and (_is_load_error(report) or (_is_out_of_memory(report) and not may_retry)):
         _count(ledger, model, worker, loading=True)
         model.retry_at = ledger.now + _pause(ledger, model)
+        model.memory_retried = False
         ledger.move(model, Trigger.FAILED, words)
         _detach(ledger, model, report)
         ledger.record(model.key, "fail", words)
         _retry_or_end(ledger, worker, words)
         ledger.end_waiting(model, ErrorKind.LOAD_FAILED, words, max(0.0, model.retry_at - ledger.now))
         return
-    if loading and _is_out_of_memory(report) and not model.memory_retried and _may_evict_more(ledger, model):
+    if loading and may_retry:
         model.memory_retried = True
         model.must_evict = 1
         model.retry_at = 0.0

@@ -142,6 +142,8 @@ class Model:
     """Another model was drained for this one: it comes first, or the other would take its room back."""
     must_evict: int = 0
     """Evictions that have to come before the next load, because the last one failed for lack of memory."""
+    awaited: tuple[Child, ...] = ()
+    """Workers that were evicted so that the next load has more memory: it does not begin while they live."""
     memory_retried: bool = False
     reading_until: float | None = None
     """A reading of free memory is awaited, no longer than this."""

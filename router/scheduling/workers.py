@@ -117,6 +117,7 @@ def ready(ledger: Ledger, model: Model) -> None:
     model.urge = Urge.NONE
     model.suppressed = False
     model.must_evict = 0
+    model.awaited = ()
     model.memory_retried = False
     model.turn = False
     if model.failures:
