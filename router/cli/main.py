@@ -7,11 +7,8 @@ The import by name is on purpose: `serve` must not pay for the tables and progre
 from __future__ import annotations
 
 import importlib
-import sys
 
 import click
-
-from router.cli.exits import Exit
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("router.cli.serve", "Serve models."),
@@ -65,14 +62,7 @@ def group() -> None:
 
 def main() -> None:
     """The entry point. Ends the process with an exit code of `Exit`."""
-    try:
-        group(prog_name="llamaherd")
-    except KeyboardInterrupt:
-        sys.exit(Exit.INTERRUPTED)
-    except BrokenPipeError:
-        # The reader of our output has left, as `head` does: nothing is wrong.
-        sys.stderr.close()
-        sys.exit(Exit.OK)
+    group(prog_name="llamaherd")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from typing import Any, Concatenate, ParamSpec
 import click
 
 from router.cli.client import Client, ClientError
+from router.cli.exits import Exit
 
 P = ParamSpec("P")
 
@@ -26,6 +27,9 @@ class RemoteCommand(click.Command):
         except ClientError as error:
             print(f"llamaherd {ctx.info_name}: {error}", file=sys.stderr)
             ctx.exit(error.exit)
+        except KeyboardInterrupt:
+            # click would say "Aborted!", as if something had gone wrong.
+            ctx.exit(Exit.INTERRUPTED)
 
 
 def remote(function: Callable[Concatenate[Client, P], None]) -> Callable[P, None]:
