@@ -11,7 +11,7 @@ from worker.chat.stream import Stream
 _ALPHABET = string.ascii_letters + string.digits
 
 
-def new_call_id(length: int = 32) -> str:
+def new_call_id(length: int) -> str:
     """A random id of letters and digits."""
     return "".join(secrets.choice(_ALPHABET) for _ in range(length))
 
@@ -24,7 +24,7 @@ class OpenCall:
         self._index = stream.next_call
         stream.next_call += 1
         stream.commit()
-        stream.emit(ToolCallDelta(index=self._index, id=call_id or new_call_id(), name=name))
+        stream.emit(ToolCallDelta(index=self._index, id=call_id or new_call_id(stream.id_length), name=name))
 
     def arguments(self, fragment: str) -> None:
         if fragment:

@@ -24,7 +24,8 @@ class Format:
 
     A template belongs to it when it contains all texts of one of `signs` and none of `not_with`. `preserved_tokens` are
     special tokens whose text the parser must see in the output. `content_start` comes before the content of an
-    answer. `thinks` says whether reasoning is on where the request does not say.
+    answer. `thinks` says whether reasoning is on where the request does not say. `id_length` is what its templates
+    demand of the ids of calls.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Format:
     stops: tuple[str, ...] = ()
     content_start: str = ""
     thinks: bool = True
+    id_length: int = 32
 
     def recognises(self, source: str) -> bool:
         """Whether a template's text is one of this family."""
@@ -191,8 +193,15 @@ FORMATS: tuple[Format, ...] = (
         signs=(("[TOOL_CALLS]", "[ARGS]"),),
         reasoning=_BRACKET_THINK,
         preserved_tokens=("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"),
+        id_length=9,
     ),
-    Format("mistral-list", _MISTRAL_LIST.read, signs=(("[TOOL_CALLS]",),), preserved_tokens=("[TOOL_CALLS]",)),
+    Format(
+        "mistral-list",
+        _MISTRAL_LIST.read,
+        signs=(("[TOOL_CALLS]",),),
+        preserved_tokens=("[TOOL_CALLS]",),
+        id_length=9,
+    ),
     Format(
         "gpt-oss",
         harmony.harmony,
@@ -402,5 +411,5 @@ def reasoning_tags(entry: Format, source: str) -> ReasoningTags | None:
 
 def output_parser(syntax: OutputSyntax) -> Parser:
     """A fresh parser for one answer."""
-    read = _BY_NAME[syntax.format].read
-    return StreamParser(lambda stream: read(stream, syntax))
+    entry = _BY_NAME[syntax.format]
+    return StreamParser(lambda stream: entry.read(stream, syntax), entry.id_length)

@@ -28,9 +28,13 @@ def held_back(text: str, markers: Sequence[str]) -> int:
 
 
 class Stream:
-    """Text that has come and was not read yet, and the pieces read from it."""
+    """Text that has come and was not read yet, and the pieces read from it.
 
-    def __init__(self) -> None:
+    `id_length` is the number of characters of the ids that calls get.
+    """
+
+    def __init__(self, id_length: int = 32) -> None:
+        self.id_length = id_length
         self.text = ""
         self.ended = False
         self.pieces: list[Piece] = []
@@ -167,8 +171,8 @@ def earliest(text: str, markers: Sequence[str]) -> tuple[int, str] | None:
 class StreamParser:
     """Drives one family's generator as a `Parser`."""
 
-    def __init__(self, run: Callable[[Stream], Steps[None]]) -> None:
-        self._stream = Stream()
+    def __init__(self, run: Callable[[Stream], Steps[None]], id_length: int = 32) -> None:
+        self._stream = Stream(id_length)
         self._steps = run(self._stream)
         self._done = False
 

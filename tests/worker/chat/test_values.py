@@ -1,0 +1,62 @@
+"""Argument values that come as plain text."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.worker.chat.answers import tool
+from worker.chat.values import ParameterTypes
+
+TYPES = ParameterTypes(
+    tool(
+        "f",
+        {
+            "type": "object",
+            "properties": {
+                "text": {"type": "string"},
+                "number": {"type": "number"},
+                "flag": {"type": "boolean"},
+                "maybe": {"type": ["string", "null"]},
+                "union": {"anyOf": [{"type": "string"}, {"type": "object"}]},
+                "level": {"enum": ["low", 2]},
+                "reference": {"$ref": "#/$defs/word"},
+                "loop": {"$ref": "#/$defs/loop"},
+            },
+            "$defs": {"word": {"type": "string"}, "loop": {"$ref": "#/$defs/loop"}},
+        },
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("text", "42", '"42"'),
+        ("text", 'say "hi"\n', '"say \\"hi\\"\\n"'),
+        ("number", " 4.5 ", "4.5"),
+        ("number", "many", '"many"'),
+        ("flag", "True", "true"),
+        ("flag", "false", "false"),
+        ("maybe", "null", "null"),
+        ("maybe", "None", "null"),
+        ("maybe", "42", '"42"'),
+        ("union", '{"a": 1}', '{"a": 1}'),
+        ("union", "{broken", '"{broken"'),
+        ("level", "low", '"low"'),
+        ("level", "2", "2"),
+        ("unknown", "[1, 2]", "[1, 2]"),
+        ("unknown", "plain", '"plain"'),
+        ("loop", "1", "1"),
+    ],
+)
+def test_a_value_becomes_what_its_schema_allows(name: str, text: str, expected: str) -> None:
+    assert TYPES.as_json(name, text) == expected
+
+
+def test_only_plain_strings_may_stream() -> None:
+    streaming = {name for name in ("text", "maybe", "union", "reference", "level", "unknown") if TYPES.is_text(name)}
+    assert streaming == {"text", "reference"}
+
+
+def test_a_schema_that_is_none_says_nothing() -> None:
+    assert ParameterTypes(tool("f")).types("x") == set()
