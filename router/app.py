@@ -95,7 +95,7 @@ async def serve(configuration: Configuration, redactor: Redactor) -> int:
                 try:
                     owner.configure(configuration.catalogue, configuration.policy())
                     policy = AccessPolicy(KeyRing(keys), public_metrics=settings.public_metrics)
-                    inference = Inference(owner, settings.stream_ring, observations)
+                    inference = Inference(owner, settings.stream_ring, observations, settings.log_prompts)
                     downloads = build_downloads(
                         settings,
                         os.environ,
@@ -162,7 +162,10 @@ async def _serve(
         log.info("listening on %s", address)
     manager.ready()
     try:
-        await _until_signal(services, signals, serving, manager)
+        async with asyncio.TaskGroup() as background:
+            if services.configuration.unread:
+                background.create_task(_reload(services), name="read cached models")
+            await _until_signal(services, signals, serving, manager)
         manager.stopping("waiting for running requests")
         await _drain(services, signals)
     finally:

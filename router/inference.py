@@ -18,6 +18,7 @@ from protocol.text import ApplyTemplate, CountTokens, Detokenize, Tokenize
 from router.config.model import Model
 from router.downloads.job import DownloadError
 from router.fanin import FanIn
+from router.logs.requests import log_work
 from router.metrics.observations import Observations
 from router.metrics.trace import TracedStream
 from router.scheduling.effects import Phase
@@ -61,8 +62,12 @@ Provide = Callable[[Callable[[float], None]], Awaitable[Model]]
 class Inference:
     """Admits work and keeps the tickets of what has not ended."""
 
-    def __init__(self, owner: Owner, ring: int = CAPACITY, observations: Observations | None = None) -> None:
+    def __init__(
+        self, owner: Owner, ring: int = CAPACITY, observations: Observations | None = None, log_prompts: bool = False
+    ) -> None:
+        """`log_prompts` puts what clients send into the log."""
         self._owner = owner
+        self._log_prompts = log_prompts
         self._ring = ring
         self._observations = observations or Observations()
         self._numbers = itertools.count(1)
@@ -71,6 +76,10 @@ class Inference:
 
     def __len__(self) -> int:
         return len(self._tickets)
+
+    def running(self, owner: str) -> int:
+        """How many requests of this key have not ended."""
+        return sum(ticket.owner == owner and not ticket.stream.ended for ticket in self._tickets.values())
 
     def tickets(self) -> tuple[Ticket, ...]:
         """All requests that have not been forgotten."""
@@ -89,6 +98,7 @@ class Inference:
 
         The answer, or why there is none, comes through the ticket's stream.
         """
+        self._note(id, model, (work,))
         request = next(self._numbers)
         stream = self._stream(id, model, options, (request,), encoder)
         ticket = self._ticket(id, (request,), model, options, stream)
@@ -107,6 +117,7 @@ class Inference:
         """Hand several generations to the scheduler that make one answer. Their choices are numbered in order."""
         if len(works) == 1:
             return self.submit(id, model, works[0], encoder, options, provide)
+        self._note(id, model, works)
         requests = tuple(next(self._numbers) for _ in works)
         stream = self._stream(id, model, options, requests, encoder)
         ticket = self._ticket(id, requests, model, options, stream)
@@ -164,6 +175,11 @@ class Inference:
         ticket = Ticket(id=id, requests=requests, model=model.id, owner=options.owner, stream=stream)
         self._tickets[id] = ticket
         return ticket
+
+    def _note(self, id: str, model: Model, works: Sequence[Work]) -> None:
+        if self._log_prompts:
+            for work in works:
+                log_work(id, model.id, work)
 
     def _admit(self, model: Model, work: Work, request: int, stream: RequestStream, options: Options) -> None:
         arrived = RequestArrived(

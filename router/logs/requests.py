@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+import msgspec
 from msgspec import Struct, structs
 
 from router.logs.formats import FIELDS
@@ -46,3 +47,15 @@ def log_request(record: RequestRecord) -> None:
         if value not in (None, "")
     }
     logger.log(level, "request", extra={FIELDS: fields})
+
+
+LONGEST_PROMPT = 64_000
+"""Characters of a prompt that the log holds at most; images and audio count, in base64."""
+
+
+def log_work(id: str, model: str, work: Struct) -> None:
+    """Log what a client has sent. Only where the operator asks for it: prompts are private."""
+    text = msgspec.json.encode(getattr(work, "prompt", work)).decode()
+    if len(text) > LONGEST_PROMPT:
+        text = f"{text[:LONGEST_PROMPT]}… {len(text)} characters in all"
+    logger.info("prompt", extra={FIELDS: {"id": id, "model": model, "prompt": text}})

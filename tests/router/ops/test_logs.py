@@ -8,9 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from protocol.chat import TextPrompt
+from protocol.generate import Generate
+from protocol.text import Tokenize
 from router.logs.formats import FIELDS
 from router.logs.redaction import MASK, Redactor
-from router.logs.requests import RequestRecord, log_request
+from router.logs.requests import LONGEST_PROMPT, RequestRecord, log_request, log_work
 from router.logs.setup import UnknownLevel, configure_logging, current_level, set_level
 
 
@@ -192,3 +195,16 @@ def test_configured_secrets_are_masked_in_messages_arguments_and_tracebacks() ->
 def test_ordinary_words_stay() -> None:
     text = "loaded model qwen in 3.2 s: 12 tokens, 4 slots; token count 7; tokens=12"
     assert Redactor().redact(text) == text
+
+
+def test_prompts_are_logged_whole_but_not_without_end() -> None:
+    stream = io.StringIO()
+    configure_logging(stream=stream)
+    log_work("r1", "qwen", Generate(1, TextPrompt("why?\nbecause")))
+    log_work("r2", "qwen", Generate(2, TextPrompt("x" * 100_000)))
+    log_work("r3", "qwen", Tokenize(3, "words"))
+    first, second, third = map(json.loads, stream.getvalue().splitlines())
+    assert (first["id"], first["model"]) == ("r1", "qwen")
+    assert json.loads(first["prompt"])["text"] == "why?\nbecause"
+    assert len(second["prompt"]) < LONGEST_PROMPT + 100
+    assert "words" in third["prompt"]
