@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from starlette.datastructures import Headers
 
 from router.http.errors import ApiError
 from router.http.replies import Reply
 from router.security.access import AccessPolicy, Verdict
-from router.security.concurrency import ConcurrencyLimit
 from router.security.keys import Key, presented_key
 from router.security.origins import allowed_origin, host_allowed
 
@@ -34,7 +32,6 @@ class Doorkeeper:
         self._cors_origins = tuple(cors_origins)
         self._check_hosts = check_hosts
         self._own_names = tuple(own_names)
-        self._limit = ConcurrencyLimit()
 
     def check_host(self, headers: Headers) -> None:
         """Raise `ApiError` 403 for a name that a rebinding attack could have brought here."""
@@ -54,20 +51,6 @@ class Doorkeeper:
         if verdict is Verdict.UNKNOWN:
             raise ApiError(404, "not_found_error", "File Not Found")
         return key
-
-    @contextlib.contextmanager
-    def counted(self, method: str, path: str, key: Key | None) -> Iterator[None]:
-        """Counts a request to a model against its key's limit while it runs. Raises `ApiError` 429 above it."""
-        if key is None or not key.concurrency or not self.policy.infers(method, path):
-            yield
-            return
-        if not self._limit.enter(key):
-            many = f"{key.concurrency} request{'s' if key.concurrency > 1 else ''}"
-            raise ApiError(429, "rate_limit_error", f"this API key may have {many} running at once", retry_after=1.0)
-        try:
-            yield
-        finally:
-            self._limit.leave(key)
 
     def cors_headers(self, origin: str) -> list[tuple[bytes, bytes]]:
         """What to add to every answer to a page of this origin."""

@@ -61,9 +61,8 @@ class Gateway:
                 dialect=dialect,
                 body_limit=self._body_limit,
             )
-            with self._doorkeeper.counted(method, path, key):
-                response = await route.handler(call)
-                await response(scope, receive, state)
+            response = await route.handler(call)
+            await response(scope, receive, state)
         except ApiError as error:
             await error_reply(dialect, error)(scope, receive, state)
         except ClientGone:

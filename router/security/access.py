@@ -45,10 +45,6 @@ class AccessPolicy:
             return Verdict.FORBIDDEN, key
         return Verdict.ALLOWED, key
 
-    def infers(self, method: str, path: str) -> bool:
-        """Whether the request uses a model, rather than asking about the gateway."""
-        return self._access(method, path) is Access.INFER
-
     def may(self, key: Key | None, scope: Scope) -> bool:
         """For what hangs on more than the path (`?reload=1`, texts in slots): whether this caller has the scope."""
         return not self._ring or (key is not None and scope in key.scopes)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from router.security.concurrency import ConcurrencyLimit
 from router.security.keyfile import GENERATED_NAME, generated_key, keys_from_options, parse_key_lines, read_key_file
 from router.security.keys import MAX_KEY_LENGTH, InvalidKey, KeyRing, KeySpec
 from router.security.scopes import ALL_SCOPES, OPENED_BY, Access, Scope
@@ -158,19 +157,3 @@ def test_a_generated_key_is_not_written_through_a_planted_link(tmp_path: Path) -
     with pytest.raises(InvalidKey):
         generated_key(tmp_path)
     assert not target.exists()
-
-
-def test_concurrency_is_counted_per_key() -> None:
-    ring = KeyRing([KeySpec("a", "a", concurrency=2), KeySpec("b", "b", concurrency=1), KeySpec("c", "c")])
-    a, b, c = (ring.find(secret) for secret in "abc")
-    assert a is not None
-    limit = ConcurrencyLimit()
-    assert [limit.enter(a), limit.enter(a), limit.enter(a)] == [True, True, False]
-    assert limit.running(a) == 2
-    assert limit.enter(b)
-    assert all(limit.enter(key) for key in (c, None) for _ in range(100))
-    limit.leave(a)
-    assert limit.enter(a)
-    limit.leave(b)
-    with pytest.raises(ValueError, match="'b'"):
-        limit.leave(b)
