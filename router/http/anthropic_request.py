@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 from protocol.chat import ChatMessage, ChatPrompt, ContentPart, ImagePart, TextPart, Tool, ToolCall
 from router.config.traits import RequestDefaults
 from router.http.errors import invalid
-from router.http.fields import GenerationFields, present
+from router.http.fields import GenerationFields, absent, present
 from router.http.media import media_bytes
 
 
@@ -34,7 +34,7 @@ class ImageBlock(Struct, tag="image"):
 class ToolUseBlock(Struct, tag="tool_use"):
     id: str
     name: str
-    input: msgspec.Raw = msgspec.Raw()
+    input: msgspec.Raw = absent()
 
 
 class ToolResultBlock(Struct, tag="tool_result"):
@@ -65,7 +65,7 @@ class InputTool(Struct):
 
     name: str
     description: str | None = None
-    input_schema: msgspec.Raw = msgspec.Raw()
+    input_schema: msgspec.Raw = absent()
     type: Literal["custom"] | None = None
 
 

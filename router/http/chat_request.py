@@ -11,7 +11,7 @@ from protocol.chat import ChatPrompt
 from protocol.sampling import Constraint, JsonSchema
 from router.config.traits import RequestDefaults
 from router.http.errors import invalid
-from router.http.fields import RAW_ABSENT, GenerationFields, Limit, present
+from router.http.fields import RAW_ABSENT, GenerationFields, Limit, absent, present
 from router.http.generation import pick
 from router.http.messages import Message, NamedTool, ToolField, chat_messages, chat_tools, tool_choice
 from router.http.sampling import schema_constraint
@@ -24,7 +24,7 @@ Kwargs = dict[str, msgspec.Raw]
 class SchemaField(Struct):
     name: str | None = None
     description: str | None = None
-    schema: msgspec.Raw = msgspec.Raw()
+    schema: msgspec.Raw = absent()
     strict: bool | None = None
 
 
@@ -33,7 +33,7 @@ class ResponseFormat(Struct):
 
     type: str
     json_schema: SchemaField | None = None
-    schema: msgspec.Raw = msgspec.Raw()
+    schema: msgspec.Raw = absent()
 
 
 class ChatFields(GenerationFields, kw_only=True):

@@ -124,12 +124,13 @@ class DownloadRoutes:
             return await self._cancel(job, purge)
         model = self._services.lookup(name)
         if model is not None and not model.missing:
-            return json_reply({"success": True, "freed_bytes": await self._delete_model(model)})
+            return json_reply({"success": True, "freed_bytes": await self.delete_model(model)})
         if purge and (freed := await self._purge(name)):
             return json_reply({"success": True, "freed_bytes": freed})
         raise model_not_found(name)
 
-    async def _delete_model(self, model: Model) -> int:
+    async def delete_model(self, model: Model) -> int:
+        """Delete the files of a model that is not loaded; returns the bytes freed. Raises `ApiError`."""
         if not model.can_remove:
             raise invalid(f"model name={model.id} is not removable (not from cache)", "model")
         place = _place_in_cache(model.path)

@@ -5,7 +5,7 @@ Every field may be absent or null, which means the model's own default.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
@@ -20,6 +20,12 @@ Decay = Annotated[float, Meta(ge=0.0, le=0.99)]
 Milliseconds = Annotated[int, Meta(ge=-1, le=2**62)]
 
 Strings = str | list[str]
+
+
+def absent() -> Any:
+    """The default of a raw field: no bytes at all."""
+    return msgspec.field(default_factory=msgspec.Raw)
+
 
 RAW_ABSENT = (b"", b"null")
 
@@ -71,7 +77,7 @@ class SamplingFields(Struct, kw_only=True):
     logit_bias: dict[str, float | bool] | list[tuple[int | str, float | bool]] | None = None
     ignore_eos: bool | None = None
     grammar: str | None = None
-    json_schema: msgspec.Raw = msgspec.Raw()
+    json_schema: msgspec.Raw = absent()
     post_sampling_probs: bool | None = None
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from protocol.chat import AudioPart, ChatMessage, ContentPart, ImagePart, TextPart, Tool, ToolCall
 from router.http.errors import invalid
-from router.http.fields import present
+from router.http.fields import absent, present
 from router.http.media import media_bytes
 
 
@@ -44,7 +44,7 @@ Content = TextContent | RefusalContent | ImageContent | AudioContent
 
 class FunctionCall(Struct):
     name: str
-    arguments: msgspec.Raw = msgspec.Raw()
+    arguments: msgspec.Raw = absent()
 
 
 class MessageToolCall(Struct):
@@ -67,7 +67,7 @@ class Message(Struct):
 class Function(Struct):
     name: str
     description: str | None = None
-    parameters: msgspec.Raw = msgspec.Raw()
+    parameters: msgspec.Raw = absent()
     strict: bool | None = None
 
 

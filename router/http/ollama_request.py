@@ -15,7 +15,7 @@ from router.config.model import Model
 from router.config.traits import RequestDefaults
 from router.http.chat_request import template_variables
 from router.http.errors import invalid
-from router.http.fields import GenerationFields, Positive, present
+from router.http.fields import GenerationFields, Positive, absent, present
 from router.http.media import media_bytes
 from router.http.messages import ToolField, chat_tools
 from router.http.prompts import media_part
@@ -36,7 +36,7 @@ class Options(GenerationFields, kw_only=True):
 
 class FunctionCall(Struct):
     name: str
-    arguments: msgspec.Raw = msgspec.Raw()
+    arguments: msgspec.Raw = absent()
 
 
 class HistoryCall(Struct):
@@ -59,7 +59,7 @@ class Request(Struct, kw_only=True):
 
     model: str | None = None
     stream: bool | None = None
-    format: msgspec.Raw = msgspec.Raw()
+    format: msgspec.Raw = absent()
     options: Options | None = None
     keep_alive: str | float | None = None
     think: bool | Literal["low", "medium", "high"] | None = None

@@ -13,7 +13,7 @@ from router.config.traits import RequestDefaults
 from router.http.chat_request import Kwargs, reasoning_format, template_variables
 from router.http.decoding import decode_part
 from router.http.errors import invalid
-from router.http.fields import GenerationFields, Limit, Positive, present
+from router.http.fields import GenerationFields, Limit, Positive, absent, present
 from router.http.generation import pick
 from router.http.media import media_bytes
 from router.http.messages import InputAudio
@@ -78,7 +78,7 @@ class ReasoningItem(Struct):
 class FunctionTool(Struct, tag="function"):
     name: str
     description: str | None = None
-    parameters: msgspec.Raw = msgspec.Raw()
+    parameters: msgspec.Raw = absent()
     strict: bool | None = None
 
 
@@ -90,7 +90,7 @@ class NamedFunction(Struct):
 class TextFormat(Struct):
     type: str
     name: str | None = None
-    schema: msgspec.Raw = msgspec.Raw()
+    schema: msgspec.Raw = absent()
     strict: bool | None = None
 
 

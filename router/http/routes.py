@@ -15,14 +15,17 @@ from router.http.native_server import NativeServer
 from router.http.native_text import NativeText
 from router.http.ollama import Ollama
 from router.http.ollama_models import OllamaModels
+from router.http.ollama_pull import OllamaPull
 from router.http.openai_chat import ChatCompletions
 from router.http.openai_completions import Completions
 from router.http.openai_responses import Responses
+from router.http.openapi import OpenApi
 from router.http.ops import Ops
 from router.http.rerank import Reranking
 from router.http.routing import Route
 from router.http.services import Services
 from router.http.streams import Streams
+from router.http.transcriptions import Transcriptions
 from router.http.ui import Ui
 
 FAMILIES = (
@@ -36,8 +39,10 @@ FAMILIES = (
     TokenCounters,
     Ollama,
     OllamaModels,
+    OllamaPull,
     Embeddings,
     Reranking,
+    Transcriptions,
     NativeServer,
     Streams,
     Events,
@@ -50,4 +55,8 @@ FAMILIES = (
 
 
 def routes(services: Services) -> list[Route]:
-    return [route for family in FAMILIES for route in family(services).routes()]
+    description = OpenApi(services)
+    found = [route for family in FAMILIES for route in family(services).routes()]
+    found.extend(description.routes())
+    description.all = found
+    return found

@@ -205,6 +205,9 @@ class Services:
         conversation = call.headers.get("x-conversation-id", "") if encoder.streams else ""
         if conversation:
             self.conversations.make_room()
+        if call.key is not None and 0 < call.key.concurrency <= self.inference.running(call.key.name):
+            words = f"this API key may have {call.key.concurrency} requests running at once"
+            raise ApiError(429, "rate_limit_error", words, retry_after=1.0)
         ticket = submit()
         if conversation:
             self.conversations.keep(conversation, ticket)

@@ -35,15 +35,21 @@ _POLICY = b"; ".join(
     )
 )
 
+_VARY = (b"vary", b"Accept")
+
 _HEADERS = [
     (b"content-security-policy", _POLICY),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-opener-policy", b"same-origin"),
+    _VARY,
     # The name of a file does not change with its content, so that it is asked for again each time; 304 is cheap.
     (b"cache-control", b"no-cache"),
 ]
+
+
+GREETING = Reply(b"Ollama is running", media_type=b"text/plain; charset=utf-8", headers=[_VARY])
 
 
 class Ui:
@@ -61,6 +67,9 @@ class Ui:
         ]
 
     async def page(self, call: Call) -> Response:
+        """The dashboard for browsers; for programs, the words by which Ollama's clients know a server."""
+        if call.scope["path"].endswith("/") and "text/html" not in call.headers.get("accept", ""):
+            return GREETING
         return self._answer(PAGE)
 
     async def icon(self, call: Call) -> Response:

@@ -18,9 +18,10 @@ from router.app import build_app
 from router.config.catalogue import Catalogue
 from router.config.model import Model
 from router.config.settings import Settings
+from router.downloads.job import Job
 from router.downloads.journal import Journal
 from router.downloads.service import Downloads
-from router.downloads.job import Job
+from router.http.gateway import Gateway
 from router.http.listeners import Listeners
 from router.http.server import Server
 from router.http.services import Services
@@ -28,7 +29,7 @@ from router.inference import Inference
 from router.scheduling.events import Event, RequestArrived, RequestLeft
 from router.scheduling.model import Policy
 from router.scheduling.states import State
-from router.scheduling.views import ModelView
+from router.scheduling.views import Decision, ModelView, QueuedModel, WaitingView
 from router.security.access import AccessPolicy
 from router.security.keys import KeyRing, KeySpec
 from router.supervision.news import NewsHub
@@ -123,6 +124,9 @@ class ScriptedOwner:
     views: dict[str, ModelView] = field(default_factory=dict)
     reports: dict[str, UpdateStatus] = field(default_factory=dict)
     reasoning_ended: list[int] = field(default_factory=list)
+    waits: list[WaitingView] = field(default_factory=list)
+    queued: list[QueuedModel] = field(default_factory=list)
+    decided: list[Decision] = field(default_factory=list)
     infos: dict[str, ModelInfo] = field(default_factory=dict)
 
     def submit(self, work: Work, stream: RequestStream, arrived: RequestArrived) -> None:
@@ -141,6 +145,18 @@ class ScriptedOwner:
     def end_reasoning(self, request: int) -> bool:
         self.reasoning_ended.append(request)
         return True
+
+    def waiting(self) -> list[WaitingView]:
+        return self.waits
+
+    def queue(self) -> list[QueuedModel]:
+        return self.queued
+
+    def decisions(self) -> list[Decision]:
+        return self.decided
+
+    def configure(self, catalogue: Catalogue, policy: Policy) -> None:
+        """Take a configuration."""
 
     def view(self, key: str) -> ModelView | None:
         return self.views.get(key)
@@ -192,6 +208,7 @@ class Running:
     url: str
     owner: ScriptedOwner
     services: Services
+    app: Gateway
 
 
 @contextlib.asynccontextmanager
@@ -203,6 +220,7 @@ async def gateway(
     play: Play | None = None,
     single: str = "",
     default: str = "",
+    hosts: Sequence[str] = ("127.0.0.1",),
 ) -> AsyncIterator[Running]:
     owner = ScriptedOwner()
     if play is not None:
@@ -217,13 +235,14 @@ async def gateway(
         # Never opened: these tests ask for no download.
         Downloads(None, ConfigureDownloads(), Journal(Path("/nonexistent"))),  # type: ignore[arg-type]
     )
-    listeners = Listeners.bind(("127.0.0.1",), 0)
-    server = Server.of(build_app(services, listeners.addresses))
+    listeners = Listeners.bind(hosts, 0)
+    app = build_app(services, listeners.addresses)
+    server = Server.of(app)
     serving = server.run_in_background(listeners.sockets)
     try:
-        yield Running(listeners.addresses[0], owner, services)
+        yield Running(listeners.addresses[0], owner, services, app)
     finally:
-        services.closing.set()
+        services.close_streams()
         services.conversations.close()
         server.close()
         await asyncio.wait_for(serving, 10)
