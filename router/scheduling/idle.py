@@ -19,16 +19,24 @@ def unload_after(model: Model) -> float | None:
     return model.entry.unload_idle or None
 
 
+def retire(ledger: Ledger, model: Model) -> None:
+    """Have a worn worker replaced before it gets more work."""
+    if model.state is State.READY:
+        wear = _wear(model)
+        if wear:
+            swap.drain(ledger, model, DrainCause.RECYCLE, wear)
+
+
 def advance(ledger: Ledger, model: Model) -> None:
     """Let an unused model sleep or end when its time has come; note when it became idle."""
-    if model.state is State.READY and _worn(model):
-        swap.drain(ledger, model, DrainCause.RECYCLE, _wear(model))
-        return
     if model.state not in (State.READY, State.SLEEPING) or model.busy or model.urge:
         model.idle_since = None
         return
     if model.idle_since is None:
         model.idle_since = ledger.now
+    if model.swap_unanswered:
+        model.swap_unanswered = False
+        ledger.workers_changed = True
     limit = unload_after(model)
     if limit is not None:
         if ledger.now >= model.idle_since + limit:
@@ -50,10 +58,6 @@ def _fall_asleep(ledger: Ledger, model: Model) -> None:
     ledger.move(model, Trigger.SLEEP, why)
     ledger.record(model.key, "sleep", why)
     ledger.emit(SendSleep(worker.child))
-
-
-def _worn(model: Model) -> bool:
-    return bool(_wear(model))
 
 
 def _wear(model: Model) -> str:

@@ -249,6 +249,8 @@ class Scheduler:
         ledger = self._ledger
         dirty, ledger.dirty = ledger.dirty, {}
         for model in dirty.values():
+            if ledger.stop_deadline is None:
+                idle.retire(ledger, model)
             dispatch.dispatch(ledger, model)
             swap.advance(ledger, model)
             if ledger.stop_deadline is None:

@@ -34,7 +34,7 @@ class Rig:
     def __init__(self, *entries: ModelEntry, **policy: Any) -> None:
         self.policy = Policy(**{**DEFAULTS, **policy})
         self.scheduler = Scheduler(self.policy, random.Random(1))
-        self.now = 0.0
+        self.now = 100.0
         self.last: list[effects.Effect] = []
         self.all: list[effects.Effect] = []
         self._alarm: float | None = None
@@ -79,7 +79,9 @@ class Rig:
         return {effect.request: effect.error.kind for effect in self.seen(effects.EndRequest)}
 
     def error(self, request: int) -> str:
-        return next(e.error.message for e in reversed(self.all) if isinstance(e, effects.EndRequest) and e.request == request)
+        return next(
+            e.error.message for e in reversed(self.all) if isinstance(e, effects.EndRequest) and e.request == request
+        )
 
     def view(self, key: str) -> ModelView:
         view = self.scheduler.model(key)

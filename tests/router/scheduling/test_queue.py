@@ -135,7 +135,7 @@ def test_a_request_waits_no_longer_than_the_wait_limit() -> None:
 
 def test_a_deadline_ends_waiting_and_running_requests() -> None:
     rig = Rig(entry("a", slots=1), in_flight_factor=1)
-    running, waiting = rig.ask("a", deadline=5.0), rig.ask("a", deadline=6.0)
+    running, waiting = rig.ask("a", deadline=rig.now + 5.0), rig.ask("a", deadline=rig.now + 6.0)
     child = rig.up("a")
     rig.wait(5.5)
     assert rig.ended() == {running: ErrorKind.DEADLINE}

@@ -1,0 +1,72 @@
+"""Warm spares: a swap takes one, and the refill waits until it disturbs nobody."""
+
+from __future__ import annotations
+
+from router.scheduling import effects, events
+from router.scheduling.events import Child
+from router.scheduling.states import State
+from tests.router.scheduling.rig import Rig, entry
+
+
+def with_spare(*entries: object) -> tuple[Rig, Child]:
+    rig = Rig(*(entries or (entry("a"), entry("b"))), spare_workers=1)  # type: ignore[arg-type]
+    spare = rig.one(effects.Spawn)
+    assert spare.model is None
+    rig.connect(spare.child)
+    return rig, spare.child
+
+
+def test_a_load_takes_a_connected_spare_at_once() -> None:
+    rig, spare = with_spare()
+    rig.ask("a")
+    assert rig.one(effects.SendLoad) == effects.SendLoad(spare, "a")
+    rig.none(effects.Spawn)
+
+
+def test_the_refill_waits_for_the_first_answer() -> None:
+    rig, _ = with_spare()
+    request = rig.ask("a")
+    rig.up("a")
+    rig.none(effects.Spawn)
+    rig.post(events.RequestAnswered(request))
+    assert rig.one(effects.Spawn).model is None
+
+
+def test_a_spare_that_is_not_connected_yet_is_nearer_than_a_new_process() -> None:
+    rig = Rig(entry("a"), spare_workers=1)
+    spare = rig.one(effects.Spawn).child
+    rig.ask("a")
+    rig.none(effects.Spawn)
+    assert rig.child("a") == spare
+    rig.connect(spare)
+    assert rig.one(effects.SendLoad).child == spare
+
+
+def test_a_model_with_an_environment_of_its_own_gets_a_process_of_its_own() -> None:
+    rig, spare = with_spare(entry("a", default_environment=False))
+    rig.ask("a")
+    assert rig.one(effects.Spawn).model == "a"
+    assert rig.child("a") != spare
+
+
+def test_spares_that_die_are_replaced_with_pauses() -> None:
+    rig, spare = with_spare()
+    rig.exit(spare, -11)
+    rig.none(effects.Spawn)
+    rig.wait(1.0)
+    assert rig.one(effects.Spawn).model is None
+
+
+def test_fewer_spares_after_a_reload_are_stopped() -> None:
+    rig, spare = with_spare()
+    rig.post(events.ModelsChanged((entry("a"),), type(rig.policy)(spare_workers=0)))
+    assert rig.one(effects.Stop).child == spare
+
+
+def test_a_load_whose_client_left_before_an_answer_does_not_hold_the_refill_up_for_ever() -> None:
+    rig, _ = with_spare()
+    request = rig.ask("a")
+    rig.post(events.RequestLeft(request))
+    rig.up("a")
+    assert rig.state("a") is State.READY
+    assert rig.one(effects.Spawn).model is None
