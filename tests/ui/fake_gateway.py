@@ -247,8 +247,8 @@ async def _gone(receive: Receive) -> None:
 class Running:
     """The fake behind the real front, served from a thread of its own."""
 
-    def __init__(self, fake: Fake, keys: tuple[KeySpec, ...] = (), port: int = 0) -> None:
-        services = cast(Services, SimpleNamespace(settings=SimpleNamespace(ui=True)))
+    def __init__(self, fake: Fake, keys: tuple[KeySpec, ...] = (), port: int = 0, ui: bool = True) -> None:
+        services = cast(Services, SimpleNamespace(settings=SimpleNamespace(ui=ui)))
         doorkeeper = Doorkeeper(AccessPolicy(KeyRing(keys)))
         app = Gateway([*Ui(services).routes(), *fake.routes()], doorkeeper, body_limit=1 << 20)
         self._listeners = Listeners.bind(("127.0.0.1",), port)

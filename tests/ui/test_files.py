@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
-from types import SimpleNamespace
-from typing import cast
 
 import httpx
 import pytest
 
-from router.http.services import Services
-from router.http.ui import Ui
 from tests.deploy.files import ROOT
 from tests.ui.fake_gateway import Fake, Running
 
@@ -69,7 +65,7 @@ def test_no_file_is_left_out() -> None:
 def test_files_are_served_under_a_strict_policy_and_asked_for_again_cheaply() -> None:
     running = Running(Fake())
     try:
-        with httpx.Client(base_url=running.url) as client:
+        with httpx.Client(base_url=running.url, headers={"Accept": "text/html,*/*"}) as client:
             page = client.get("/")
             policy = page.headers["content-security-policy"]
             assert "default-src 'none'" in policy
@@ -83,12 +79,18 @@ def test_files_are_served_under_a_strict_policy_and_asked_for_again_cheaply() ->
                 assert client.get(missing).status_code == 404, missing
             head = client.head("/")
             assert (head.status_code, head.content) == (200, b"")
+            assert page.headers["vary"] == "Accept"
+            assert client.get("/", headers={"Accept": "*/*"}).text == "Ollama is running"
     finally:
         running.close()
 
 
-async def test_the_dashboard_can_be_switched_off() -> None:
-    services = cast(Services, SimpleNamespace(settings=SimpleNamespace(ui=False)))
-    (page, *_) = Ui(services).routes()
-    with pytest.raises(Exception, match="File Not Found"):
-        await page.handler(cast("object", None))  # type: ignore[arg-type]
+def test_the_dashboard_can_be_switched_off() -> None:
+    running = Running(Fake(), ui=False)
+    try:
+        with httpx.Client(base_url=running.url, headers={"Accept": "text/html"}) as client:
+            assert client.get("/").status_code == 404
+            assert client.get("/ui/app.js").status_code == 404
+            assert client.get("/", headers={"Accept": "*/*"}).text == "Ollama is running"
+    finally:
+        running.close()
