@@ -87,6 +87,7 @@ class Owner:
         worker_command: WorkerCommand = real_worker,
         heartbeat: float = HEARTBEAT,
         observe: Observer | None = None,
+        look_interval: float = LOOK_INTERVAL,
     ) -> None:
         """`heartbeat` is the longest silence in seconds of a stream that shows signs of life. `observe` is called
         with each event and the effects that it has, and counts them.
@@ -97,6 +98,7 @@ class Owner:
         self._state = state
         self._worker_command = worker_command
         self._heartbeat = heartbeat
+        self._look_interval = look_interval
         self._observe = observe
         self._plans: Plans | None = None
         self._book = RequestBook()
@@ -131,7 +133,7 @@ class Owner:
                 effect.request, effect.phase, effect.position, effect.progress
             ),
             effects.ModelChanged: self._model_changed,
-            effects.Record: lambda effect: log.info("%s: %s, %s", effect.model, effect.decision, effect.reason),
+            effects.Record: self._record,
             effects.SetTimer: self._set_timer,
             effects.ReadMemory: lambda effect: self.post(self._memory.read()),
         }
@@ -148,7 +150,7 @@ class Owner:
         self._nursery.open()
         loop = asyncio.get_running_loop()
         self._task = loop.create_task(self._work_off(), name="owner")
-        self._look_timer = loop.call_later(LOOK_INTERVAL, self._look)
+        self._look_timer = loop.call_later(self._look_interval, self._look)
 
     def configure(self, plans: Plans, policy: Policy, restart: tuple[str, ...] = ()) -> None:
         """Take a configuration, at the start or after a reload. The first one restores what an unclean end left."""
@@ -336,6 +338,11 @@ class Owner:
             keys = (view.key for view in self._scheduler.models() if view.status in ("loading", "loaded"))
             self._state.save_residents(Residents(tuple(keys), clean=False))
 
+    def _record(self, effect: effects.Record) -> None:
+        view = self._scheduler.model(effect.model)
+        name = view.names[0] if view is not None and view.names else effect.model
+        log.info("%s: %s, %s", name, effect.decision, effect.reason)
+
     def _set_timer(self, effect: effects.SetTimer) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -408,7 +415,7 @@ class Owner:
         for stream in self._book.streams:
             if stream.last_write < silent_since:
                 stream.show_life()
-        self._look_timer = asyncio.get_running_loop().call_later(LOOK_INTERVAL, self._look)
+        self._look_timer = asyncio.get_running_loop().call_later(self._look_interval, self._look)
 
     def _record_of(self, key: str) -> WorkerRecord | None:
         view = self._scheduler.model(key)

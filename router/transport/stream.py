@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import logging
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 from protocol.codec import Answer
-from protocol.errors import WireError
+from protocol.errors import ErrorKind, WireError
 from protocol.generate import Delta
 from router.scheduling.effects import Phase
 from router.transport.encoder import Encoder
 from router.transport.ring import ByteRing
+
+log = logging.getLogger("llamaherd.transport")
+
+Item = TypeVar("Item")
 
 CAPACITY = 4 << 20
 """Bytes that a stream keeps for its readers."""
@@ -100,13 +106,17 @@ class RequestStream:
         """Append what a decode step added. Ignored behind the end."""
         if self.ended:
             return
-        self._write(self._begin() + self.encoder.delta(delta))
+        data = self._encode(self.encoder.delta, delta)
+        if data is not None:
+            self._write(data)
 
     def answer(self, answer: Answer) -> None:
         """Append the end of the answer and close. Ignored behind the end."""
         if self.ended:
             return
-        self._close(self._begin() + self.encoder.end(answer))
+        data = self._encode(self.encoder.end, answer)
+        if data is not None:
+            self._close(data)
 
     def fail(self, error: WireError) -> None:
         """Close with an error: as `failure` before any output, as an event of the stream in any case."""
@@ -193,6 +203,15 @@ class RequestStream:
         if data or self.ended:
             for waiter in self._waiters:
                 _settle(waiter, True)
+
+    def _encode(self, encode: Callable[[Item], bytes], item: Item) -> bytes | None:
+        """The bytes of a piece of output; None when the encoder fails, which ends this request and no other."""
+        try:
+            return self._begin() + encode(item)
+        except Exception:
+            log.exception("request %d cannot be encoded", self.request)
+            self.fail(WireError(ErrorKind.INTERNAL, "the answer could not be encoded"))
+            return None
 
     def _close(self, data: bytes) -> None:
         self.completed = time.time()

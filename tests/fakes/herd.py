@@ -80,7 +80,11 @@ class Herd:
         self.runtime = RuntimeFolder(folder / "run")
         self.nursery = Nursery(self.runtime, over_tcp)
         self.owner = Owner(
-            Scheduler(policy, random.Random(1)), self.nursery, state, lambda extra: fake_command(extra, fault)
+            Scheduler(policy, random.Random(1)),
+            self.nursery,
+            state,
+            lambda extra: fake_command(extra, fault),
+            look_interval=0.1,
         )
         self.requests = 0
         self._closed = False

@@ -52,8 +52,10 @@ async def test_a_stopped_worker_is_found_and_replaced(make_herd: MakeHerd) -> No
     assert view.exit.reason is ExitReason.WEDGED
 
 
-async def test_a_load_that_hangs_is_found(make_herd: MakeHerd) -> None:
-    herd = await make_herd({"a": "hang_on_load@1"}, policy=msgspec.structs.replace(QUICKLY_WEDGED, wedge_after=1.5))
+@pytest.mark.parametrize(("at_start", "on_load"), [("", "hang_on_load@1"), ("hang_at_start@1", "")])
+async def test_a_start_that_hangs_is_found(make_herd: MakeHerd, at_start: str, on_load: str) -> None:
+    policy = msgspec.structs.replace(QUICKLY_WEDGED, wedge_after=1.5)
+    herd = await make_herd({"a": on_load}, policy=policy, fault=at_start)
     assert await asyncio.wait_for(read_all(herd.generate("a")), 20) == counted(8)
 
 

@@ -177,6 +177,19 @@ async def test_nothing_is_written_behind_the_end() -> None:
     assert stream.failure is None
 
 
+async def test_an_encoder_that_fails_ends_its_own_request(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(TextEncoder):
+        def delta(self, delta: Delta) -> bytes:
+            raise KeyError("a fault of ours")
+
+    stream = RequestStream(1, Broken())
+    stream.delta(text("a"))
+    assert await stream.outcome() is Outcome.FAILED
+    assert stream.failure is not None
+    assert stream.failure.kind is ErrorKind.INTERNAL
+    assert "a fault of ours" in caplog.text
+
+
 async def test_a_cancelled_reader_leaves_nothing_behind() -> None:
     stream = RequestStream(1, TextEncoder())
     reader = asyncio.create_task(stream.read(0))
