@@ -44,13 +44,15 @@ class Catalogue:
         *,
         default: str = "",
         single: str = "",
+        threads: int = 0,
         warnings: tuple[str, ...] = (),
     ) -> None:
         """`models` in the order in which names were given. `single` is the model that any name means, if there is one;
-        `default` the one that no name means."""
+        `default` the one that no name means. `threads` are the cores that all share, 0 where nothing was said."""
         self.models = {model.id: model for model in models}
         self.default = default
         self.single = single
+        self.threads = threads
         self.warnings = warnings
         self._names: dict[str, str] = {}
         self._patterns: list[tuple[str, str]] = []
@@ -150,7 +152,7 @@ def _combine(key: str, models: tuple[Model, ...]) -> ModelEntry:
         home=any(item.home for item in traits),
         default_environment=not first.environment,
         on_gpu=first.on_gpu,
-        reserved_threads=0,
+        reserved_threads=max(model.reserved_threads for model in models),
         sleep_idle=_longest(item.sleep_idle for item in traits),
         unload_idle=_longest(item.unload_idle for item in traits),
         recycle_after=_smallest(item.recycle_after for item in traits),

@@ -7,7 +7,8 @@ import os
 import threading
 from collections.abc import Mapping
 
-from router.config.builder import Inputs, build
+from router.config.assembly import Inputs
+from router.config.builder import build
 from router.config.catalogue import Catalogue
 from router.config.effective import parse, settings_from, settle
 from router.config.errors import BadValue, ConfigError
@@ -64,8 +65,7 @@ class Configuration:
     @property
     def threads(self) -> int:
         """Cores that workers share."""
-        given = [model.worker.threads for model in self.catalogue.models.values()]
-        return max((count for count in given if count), default=self.machine.threads)
+        return self.catalogue.threads or self.machine.threads
 
 
 def configure(

@@ -47,6 +47,15 @@ class Effective(Struct, frozen=True):
         found = self.first(target, field)
         return str(found.value) if found is not None else ""
 
+    def words(self, target: Target, field: str) -> tuple[str, ...]:
+        """The parsed words of a list option, each once. Raises `BadValue`."""
+        found: list[str] = []
+        for item in self.values.get((target, field), ()):
+            value = item.value
+            if isinstance(value, tuple):
+                found.extend(str(word) for word in value)
+        return tuple(dict.fromkeys(found))
+
     def all(self) -> tuple[Assignment, ...]:
         return tuple(item for found in self.values.values() for item in found)
 

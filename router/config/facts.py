@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import TypeGuard
 
 from msgspec import Struct
 
@@ -14,6 +15,7 @@ from router.config.header import Header, Value, read_header
 
 SHARD = re.compile(r"^(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf$")
 MAX_LAYERS = 4_096
+MAX_COUNT = (1 << 32) - 1
 _LAYER = re.compile(r"^blk\.(\d+)\.")
 _EXPERTS = re.compile(r"_(?:ch)?exps\b")
 _SAMPLING = "general.sampling."
@@ -201,7 +203,10 @@ def _wanted(key: str) -> bool:
 
 
 class _Metadata:
-    """Metadata by type. A key without its architecture's prefix is looked up with it; a wrong type counts as absent."""
+    """Metadata by type. A key without its architecture's prefix is looked up with it.
+
+    A value of the wrong type, or one that no model can have, counts as absent.
+    """
 
     def __init__(self, header: Header) -> None:
         self._header = header
@@ -218,9 +223,7 @@ class _Metadata:
 
     def integer(self, key: str, default: int = 0) -> int:
         value = self.get(key)
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value
-        return default
+        return value if _is_count(value) else default
 
     def boolean(self, key: str, default: bool) -> bool:
         value = self.get(key)
@@ -230,11 +233,9 @@ class _Metadata:
         """Values of a key that is one number for all layers, or an array of one per layer."""
         value = self.get(key)
         if isinstance(value, tuple):
-            numbers = tuple(int(item) for item in value if isinstance(item, int))
+            numbers = tuple(item if _is_count(item) else 0 for item in value)
             return (numbers + (0,) * n_layer)[:n_layer]
-        if isinstance(value, int):
-            return (int(value),) * n_layer
-        return (0,) * n_layer
+        return (value if _is_count(value) else 0,) * n_layer
 
     def length(self, key: str) -> int:
         return self._header.array_lengths.get(key, 0)
@@ -246,6 +247,11 @@ class _Metadata:
             if isinstance(value, int | float) and not isinstance(value, bool):
                 found[ours] = value
         return found
+
+
+def _is_count(value: Value | None) -> TypeGuard[int]:
+    """Whether a value is a number that a model can have of anything: hostile ones must not reach arithmetic."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT
 
 
 def _kind(metadata: _Metadata, architecture: str) -> str:

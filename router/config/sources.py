@@ -21,7 +21,6 @@ class Found(Struct, frozen=True):
     source: str
     model: str
     mmproj: str = ""
-    draft: str = ""
 
 
 def is_projector(name: str) -> bool:
@@ -36,7 +35,7 @@ def scan_models_dir(folder: str | Path) -> tuple[Found, ...]:
     """Models in a folder, by id. Raises `ConfigError` if it cannot be read.
 
     A file `x.gguf` is the model `x`; a subfolder `y` is the model `y`: its first shard or its GGUF file, with a
-    projector (a name with `mmproj`) and a draft model (a name that begins with `mtp-`, …) beside it.
+    projector (a name with `mmproj`) beside it. Heads for drafting (names that begin with `mtp-`, …) are no models.
     """
     found: dict[str, Found] = {}
     for entry in _entries(Path(folder)):
@@ -55,7 +54,7 @@ def scan_models_dir(folder: str | Path) -> tuple[Found, ...]:
 
 
 def _subfolder(folder: Path) -> Found | None:
-    model = first_shard = projector = draft = ""
+    model = first_shard = projector = ""
     try:
         entries = _entries(folder)
     except ConfigError:
@@ -68,14 +67,14 @@ def _subfolder(folder: Path) -> Found | None:
         if is_projector(entry.name):
             projector = projector or entry.path
         elif is_draft(entry.name):
-            draft = draft or entry.path
+            continue
         elif shard is not None:
             if int(shard["number"]) == 1:
                 first_shard = first_shard or entry.path
         else:
             model = model or entry.path
     path = first_shard or model
-    return Found(folder.name, "models_dir", path, projector, draft) if path else None
+    return Found(folder.name, "models_dir", path, projector) if path else None
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:

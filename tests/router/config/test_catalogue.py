@@ -123,6 +123,15 @@ class TestCommandLine:
             ("200", "[a] line 5", "--ctx-size"),
         ]
 
+    def test_what_is_overridden_is_named_at_the_start(
+        self, folder: Path, tmp_path: Path, environ: dict[str, str]
+    ) -> None:
+        path = folder / "small.gguf"
+        text = f"[*]\nc = 100\n[a]\nmodel = {path}\nc = 200\n[b]\nmodel = {path}\n"
+        warnings = catalogue(tmp_path, environ, text, ctx_size=300).warnings
+        assert warnings == ("--ctx-size 300 overrides the presets: [a] line 5, [*] line 2",)
+        assert catalogue(tmp_path, environ, text).warnings == ()
+
     def test_the_command_line_wins_over_the_environment(self, folder: Path, environ: dict[str, str]) -> None:
         environ |= {"LLAMA_ARG_CTX_SIZE": "100", "LLAMA_ARG_MODELS_DIR": str(folder), "LLAMAHERD_PORT": "1234"}
         configuration = configure(given(ctx_size=200), environ, MACHINE)
@@ -212,6 +221,7 @@ class TestPresets:
         assert found.resolve("good").error == ""
         assert [entry.names for entry in found.entries()] == [("good",)]
         assert len(found.listed()) == 4
+        assert len(found.warnings) == 3
 
     def test_an_alias_that_is_taken_fails_the_later_model(
         self, folder: Path, tmp_path: Path, environ: dict[str, str]
@@ -386,6 +396,28 @@ class TestReload:
 
         monkeypatch.setattr("router.config.headers.read_facts", never)
         build(configuration.inputs, configuration.headers)
+
+
+def test_threads_for_all_are_shared_and_those_of_one_model_are_its_own(
+    folder: Path, tmp_path: Path, environ: dict[str, str]
+) -> None:
+    text = f"[a]\nmodel = {folder / 'small.gguf'}\nthreads = 2\n[b]\nmodel = {folder / 'large.gguf'}\n"
+    options = given(models_preset=presets(tmp_path, text))
+    configuration = configure(options, environ, MACHINE)
+    assert configuration.policy().threads == 4
+    assert [entry.reserved_threads for entry in configuration.catalogue.entries()] == [2, 0]
+    chosen = configure((*options, *given(threads=3)), environ, MACHINE)
+    assert chosen.policy().threads == 3
+    assert [entry.reserved_threads for entry in chosen.catalogue.entries()] == [0, 0]
+
+
+def test_kept_state_has_a_folder_per_load_key(folder: Path, tmp_path: Path, environ: dict[str, str]) -> None:
+    plain = configure(given(models_dir=folder), environ, MACHINE).catalogue
+    keeping = configure(given(models_dir=folder, kv_keep="1G", state_dir=tmp_path), environ, MACHINE).catalogue
+    key = plain.resolve("small").key
+    assert plain.load(key).settings.kv_keep_dir == ""
+    assert keeping.load(key).settings.kv_keep_dir == str(tmp_path / "kv" / key)
+    assert keeping.load(key).settings.kv_keep_bytes == 1 << 30
 
 
 def test_the_policy_fills_in_what_the_machine_decides(folder: Path, environ: dict[str, str]) -> None:

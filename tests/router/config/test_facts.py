@@ -89,7 +89,7 @@ def test_numbers_per_layer_may_be_an_array_that_is_too_short_or_too_long(tmp_pat
 
 
 def test_a_model_of_impossibly_many_layers_is_refused(tmp_path: Path) -> None:
-    entries = [g.string("general.architecture", "llama"), g.u32("llama.block_count", 4_000_000_000)]
+    entries = [g.string("general.architecture", "llama"), g.u32("llama.block_count", 5_000)]
     with pytest.raises(BadHeader, match="layers"):
         read_facts(g.write(tmp_path / "m.gguf", g.header(entries)))
 
@@ -116,3 +116,12 @@ def test_shards_are_one_model(tmp_path: Path) -> None:
 def test_a_name_that_claims_absurdly_many_shards_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadHeader, match="99999 shards"):
         shards(tmp_path / "m-00001-of-99999.gguf")
+
+
+def test_numbers_that_no_model_can_have_count_as_absent(tmp_path: Path) -> None:
+    negative = g.text("llama.embedding_length") + struct.pack("<Ii", g.INT32, -576)
+    enormous = g.text("llama.context_length") + struct.pack("<IQ", g.UINT64, 1 << 60)
+    heads = g.array("llama.attention.head_count", g.INT32, 2, struct.pack("<ii", -1, 8))
+    entries = [g.string("general.architecture", "llama"), g.u32("llama.block_count", 2), negative, enormous, heads]
+    facts = read_facts(g.write(tmp_path / "m.gguf", g.header(entries)))
+    assert (facts.n_embd, facts.n_ctx_train, facts.kv_heads, facts.n_head) == (0, 0, (0, 8), 8)

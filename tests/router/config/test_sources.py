@@ -39,7 +39,6 @@ def test_a_folder_two_levels_deep(tmp_path: Path) -> None:
             "models_dir",
             str(tmp_path / "seeing" / "model.gguf"),
             str(tmp_path / "seeing" / "mmproj-F16.gguf"),
-            str(tmp_path / "seeing" / "mtp-model.gguf"),
         ),
         Found("split", "models_dir", str(tmp_path / "split-00001-of-00002.gguf")),
     )
