@@ -51,6 +51,7 @@ _COHERE_THINK = ReasoningTags("<|START_THINKING|>", ("<|END_THINKING|>",))
 _APRIEL_THINK = ReasoningTags("Here are my reasoning steps:\n", ("[BEGIN FINAL RESPONSE]",), opening="text")
 
 _HERMES = JsonCalls(marks=("<tool_call>",), ends=("</tool_call>",))
+_GENERIC = JsonCalls(marks=("<tool_call>", "```json\n"), ends=("</tool_call>", "```"), bare=True)
 _QWEN_CODER = TaggedCalls(
     sections=("<tool_call>",),
     call_begin="<function=",
@@ -381,7 +382,7 @@ FORMATS: tuple[Format, ...] = (
         signs=(("<|start_header_id|>ipython<|end_header_id|>",), ("<|python_tag|>",)),
         preserved_tokens=("<|python_tag|>",),
     ),
-    Format("generic", JsonCalls(marks=(), bare=True).read, signs=(("tools",),)),
+    Format("generic", _GENERIC.read, signs=(("tools",),)),
     Format("content", content_only, signs=((),)),
 )
 """The first that recognises a template's text is its format."""

@@ -121,7 +121,7 @@ def _tool_calls(render: Render) -> _ToolAnswers:
     arguments: Any = {"arg": "second"} if takes_objects else '{"arg": "second"}'
     both = _try(render, _call_history(arguments, {"arg": _WORD} if takes_objects else '{"arg": "' + _WORD + '"}'))
     return _ToolAnswers(
-        tools="Tool description" in text or (without is not None and without != text),
+        tools="Tool description" in text or without != text,
         calls=_WORD in text,
         parallel=both is not None and _WORD in both and "second" in both,
         object_arguments=takes_objects,

@@ -19,6 +19,7 @@ from worker.prompt.errors import PromptError
 from worker.prompt.limits import MAX_SOURCE_CHARS, RenderLimitExceeded, RenderLimits
 from worker.prompt.messages import json_object, message_context, plain_text, tool_context
 from worker.prompt.sandbox import RaisedByTemplate, TemplateEnvironment
+from worker.prompt.tool_fallback import FORMAT, with_described_tools
 
 CHATML = """\
 {%- for message in messages -%}
@@ -164,11 +165,16 @@ class _Compiled:
 
     def render(self, prompt: ChatPrompt, settings: _RenderSettings) -> Rendered:
         messages, continued = _split_continuation(prompt)
+        described = self._describes_tools(prompt)
+        if described:
+            messages = with_described_tools(messages, prompt.tools)
         context = message_context(
             messages, self.capabilities, settings.media_marker, keep_developer="<|channel|>" in self.source
         )
         variables = {"enable_thinking": self.format.thinks} | _variables(prompt, settings)
         variables["messages"] = context.messages
+        if described:
+            del variables["tools"]
         text = self._render_text(variables, prompt.add_generation_prompt and continued is None, settings)
         opening = self._opening(variables, settings)
         if continued is not None:
@@ -176,7 +182,7 @@ class _Compiled:
             text += opening
         return Rendered(
             text=text,
-            syntax=self._syntax(prompt, opening, continued is not None),
+            syntax=self._syntax(prompt, opening, FORMAT if described else self.format.name),
             media=context.media,
             stops=self.format.stops,
             preserved_tokens=self._preserved_tokens(),
@@ -223,19 +229,24 @@ class _Compiled:
             return tags.start, tags.end
         return before[begin:], behind[:stop].removesuffix(self.format.content_start)
 
-    def _syntax(self, prompt: ChatPrompt, opening: str, continues: bool) -> OutputSyntax:
+    def _describes_tools(self, prompt: ChatPrompt) -> bool:
+        """Whether tools must be described in words because the template knows neither tools nor calls."""
+        wanted = bool(prompt.tools) and prompt.tool_choice != "none"
+        return wanted and not self.capabilities.tools and not self.capabilities.tool_calls
+
+    def _syntax(self, prompt: ChatPrompt, opening: str, output_format: str) -> OutputSyntax:
         tags = self.reasoning
         begins = opening.rfind(tags.start) if tags is not None else -1
         is_open = begins >= 0 and tags is not None and not any(end in opening[begins:] for end in tags.ends)
         return OutputSyntax(
-            format=self.format.name,
+            format=output_format,
             reasoning=tags,
             reasoning_open=is_open,
             reasoning_format=prompt.reasoning_format,
             tools=prompt.tools if prompt.tool_choice != "none" else (),
             parallel_tool_calls=prompt.parallel_tool_calls,
             prefix=opening,
-            continues=continues,
+            continues=prompt.continue_final_message,
         )
 
     def _preserved_tokens(self) -> tuple[str, ...]:

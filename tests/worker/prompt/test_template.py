@@ -213,3 +213,16 @@ def test_one_template_serves_many_threads() -> None:
     assert {text: texts.count(text) for text in texts} == {
         f"<s>[user]{word}[assistant]": 20 for word in ("one", "two", "three")
     }
+
+
+def test_tools_are_described_in_words_where_the_template_knows_none() -> None:
+    result = ChatMessage("tool", "12:00", tool_call_id="c1")
+    template = ChatTemplate(PLAIN, "", "")
+    rendered = template.render(ChatPrompt((ChatMessage("system", "Be brief."), USER, CALL, result), tools=(TOOL,)))
+    assert rendered.syntax.format == "generic"
+    assert rendered.text.startswith("[system]Be brief.\n\nYou can call")
+    assert '{"name": "get_time", "description": "The time", "parameters": {"type": "object"' in rendered.text
+    call = '{"name": "get_time", "arguments": {"city": "Rome"}}'
+    assert rendered.text.endswith(f"[user]Hi[assistant]{call}[user]Result of get_time:\n12:00[assistant]")
+    without = template.render(ChatPrompt((USER,), tools=(TOOL,), tool_choice="none"))
+    assert without.text == "[user]Hi[assistant]"
