@@ -346,8 +346,16 @@ class Owner:
     def _set_timer(self, effect: effects.SetTimer) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        delay = max(0.0, effect.at - time.monotonic())
-        self._timer = asyncio.get_running_loop().call_later(delay, self.post, events.TimerFired())
+        self._await_time(effect.at)
+
+    def _await_time(self, at: float) -> None:
+        """Tell the scheduler that its time has come; not too early: it would wait for a timer that is gone."""
+        left = at - time.monotonic()
+        if left <= 0:
+            self.post(events.TimerFired())
+        else:
+            # The loop counts in milliseconds and may round down.
+            self._timer = asyncio.get_running_loop().call_later(left, self._await_time, at)
 
     # From children: the nursery's listener
 
