@@ -13,6 +13,16 @@ from router.config.option import Assignment, Option, Target
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_TITLES = {
+    Target.SOURCE: "One model",
+    Target.SERVER: "The gateway",
+    Target.MODEL: "All models: treatment",
+    Target.LOAD: "All models: loading",
+    Target.DRAFT: "All models: loading",
+    Target.WORKER: "All models: running",
+    Target.SAMPLING: "All models: what requests start from",
+    Target.REQUEST: "All models: what requests start from",
+}
 _HIDDEN = (Target.IGNORED, Target.REFUSED)
 
 
@@ -35,10 +45,25 @@ class TableCommand(click.Command):
         ctx.obj = tuple(ctx.obj)
         return rest
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options by what they are about, since there are many."""
+        titles = {_parameter_name(option): _TITLES.get(option.target, "") for option in OPTIONS}
+        sections: dict[str, list[tuple[str, str]]] = {title: [] for title in dict.fromkeys(_TITLES.values())}
+        own: list[tuple[str, str]] = []
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                title = titles.get(parameter.name or "")
+                (sections[title] if title else own).append(record)
+        for title, records in (*sections.items(), ("Options", own)):
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
 
 def _parameter(option: Option) -> click.Option:
     """The click option of one row. Values stay text: one parser reads them all, wherever they come from."""
-    name = "option_" + option.name.replace("-", "_").replace(".", "_")
+    name = _parameter_name(option)
     shared: dict[str, Any] = {
         "expose_value": False,
         "help": _help(option),
@@ -52,6 +77,10 @@ def _parameter(option: Option) -> click.Option:
     return click.Option(
         [name, *option.flags], type=click.STRING, metavar=option.metavar, multiple=option.many, **shared
     )
+
+
+def _parameter_name(option: Option) -> str:
+    return "option_" + option.name.replace("-", "_").replace(".", "_")
 
 
 def _help(option: Option) -> str:

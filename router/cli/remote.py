@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import sys
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec
@@ -15,7 +16,13 @@ from router.cli.exits import Exit
 
 P = ParamSpec("P")
 
-DEFAULT_URL = "http://127.0.0.1:8080"
+DEFAULT_PORT = "8080"
+
+
+def default_url() -> str:
+    """The gateway on this machine, at the port that `serve` would take from the same environment."""
+    port = os.environ.get("LLAMAHERD_PORT") or DEFAULT_PORT
+    return f"http://127.0.0.1:{port}"
 
 
 class RemoteCommand(click.Command):
@@ -36,7 +43,7 @@ def remote(function: Callable[Concatenate[Client, P], None]) -> Callable[P, None
     """Adds `--url` and `--api-key`, and hands the function a client as its first argument."""
 
     @click.option(
-        "--url", envvar="LLAMAHERD_URL", default=DEFAULT_URL, show_default=True, help="The gateway. [LLAMAHERD_URL]"
+        "--url", envvar="LLAMAHERD_URL", default=default_url, show_default=False, help="The gateway. [LLAMAHERD_URL]"
     )
     @click.option("--api-key", envvar="LLAMAHERD_API_KEY", default="", help="Key for it. [LLAMAHERD_API_KEY]")
     @functools.wraps(function)

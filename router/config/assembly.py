@@ -127,8 +127,8 @@ class Assembler:
             folder = str(state_folder(self._settings) / "kv" / key)
             worker = msgspec.structs.replace(worker, kv_keep_dir=folder, kv_keep_bytes=self._settings.kv_keep)
         facts = self._facts(path, model.source)
-        projector = self._companion(mmproj, "mmproj")
-        draft = self._companion(parameters.draft.model_path, "model")
+        projector = self._companion(mmproj, "mmproj") if facts is not None else None
+        draft = self._companion(parameters.draft.model_path, "model") if facts is not None else None
         gpu = self._machine.gpu if parameters.n_gpu_layers else ""
         predictions: tuple[Prediction, ...] = ()
         if facts is not None:

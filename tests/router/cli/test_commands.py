@@ -50,6 +50,11 @@ class TestEveryCommand:
         assert result.exit_code == code
         assert "Invalid API Key" in result.stderr
 
+    def test_the_default_is_the_port_that_serve_would_take(self, gateway: StubGateway) -> None:
+        port = gateway.url.rpartition(":")[2]
+        result = CliRunner().invoke(group, ["health"], env={"LLAMAHERD_URL": None, "LLAMAHERD_PORT": port})
+        assert (result.exit_code, result.stdout) == (0, "ok\n")
+
     def test_an_address_that_is_none(self) -> None:
         result = CliRunner().invoke(group, ["ps", "--url", "ftp://x"])
         assert result.exit_code == Exit.USAGE
