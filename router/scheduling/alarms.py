@@ -29,6 +29,10 @@ class Alarms:
             self.armed = None
         return fired
 
+    def fired(self) -> None:
+        """The timer has run out, perhaps a little early: it has to be set again."""
+        self.armed = None
+
     def arm(self) -> float | None:
         """The time to set the timer to, None if it is right already."""
         if not self._heap or (self.armed is not None and self.armed <= self._heap[0]):

@@ -10,6 +10,12 @@ from router.scheduling.ledger import Ledger
 from router.scheduling.records import Model
 from router.scheduling.states import State
 
+RETRY_AFTER = 10.0
+"""Seconds after which a refused client may try again: memory of others may be free by then."""
+
+READING_INTERVAL = 0.2
+"""Seconds between two readings that have to agree."""
+
 
 def read(ledger: Ledger, event: MemoryRead) -> None:
     """Let the loads go on for which there is room, also by this reading; evict for the others, or refuse them."""
@@ -21,16 +27,23 @@ def read(ledger: Ledger, event: MemoryRead) -> None:
         if not missing:
             _go_on(ledger, model)
         elif not event.settled:
-            ledger.emit(ReadMemory())
+            model.read_again = ledger.now + READING_INTERVAL
+            ledger.alarms.at(model.read_again)
         elif not any(worker.stopping for worker in ledger.reserved()):
             _veto(ledger, model, missing)
 
 
 def expire(ledger: Ledger) -> None:
-    """A reading that does not settle vetoes nothing."""
+    """Read again where the last reading had not settled; one that never does vetoes nothing."""
+    again = False
     for model in ledger.models.values():
         if model.reading_until is not None and model.reading_until <= ledger.now:
             _go_on(ledger, model)
+        elif model.read_again is not None and model.read_again <= ledger.now:
+            model.read_again = None
+            again = True
+    if again:
+        ledger.emit(ReadMemory())
 
 
 def again(ledger: Ledger) -> None:
@@ -44,6 +57,7 @@ def again(ledger: Ledger) -> None:
 
 def _go_on(ledger: Ledger, model: Model) -> None:
     model.reading_until = None
+    model.read_again = None
     workers.load_if_possible(ledger, model)
 
 
@@ -59,8 +73,11 @@ def _veto(ledger: Ledger, model: Model, missing: dict[str, int]) -> None:
     words = ", ".join(f"{budget.size(count)} on {device}" for device, count in missing.items())
     if victims is None:
         text = f"too little memory is free: {words} missing"
-        ledger.record(model.key, "refuse", text)
-        ledger.end_waiting(model, ErrorKind.LOAD_FAILED, text)
+        if any(not other.pin for other in ledger.resident() if other is not model):
+            model.must_evict = 1  # back into the queue, until one of them may go
+        else:
+            ledger.record(model.key, "refuse", text)
+            ledger.end_waiting(model, ErrorKind.UNAVAILABLE, text, RETRY_AFTER)
         workers.stop(ledger, model, ExitReason.OUT_OF_MEMORY, text)
         return
     model.reading_until = ledger.now + model.entry.stop_timeout + workers.READING_PATIENCE

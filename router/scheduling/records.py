@@ -147,7 +147,7 @@ class Model:
     memory_retried: bool = False
     reading_until: float | None = None
     """A reading of free memory is awaited, no longer than this."""
-    evicting_for_reading: bool = False
+    read_again: float | None = None
 
     drain: DrainCause | None = None
     drain_before: int = 0

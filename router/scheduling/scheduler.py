@@ -64,7 +64,7 @@ class Scheduler:
             events.ChildProgressed: self._progressed,
             events.ChildExited: self._exited,
             events.ChildStuck: self._stuck,
-            events.TimerFired: lambda event: None,
+            events.TimerFired: lambda event: self._ledger.alarms.fired(),
             events.MemoryRead: lambda event: reading.read(self._ledger, event),
             events.MemoryMeasured: self._measured,
         }

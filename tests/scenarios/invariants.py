@@ -10,6 +10,7 @@ from router.scheduling import effects
 from router.scheduling.effects import Effect
 from router.scheduling.events import Child, ExitReason
 from router.scheduling.states import WITHOUT_WORKER, State
+from router.scheduling.views import ModelView
 
 if TYPE_CHECKING:
     from tests.scenarios.simulation import Simulation
@@ -29,11 +30,12 @@ _TO_CHILD = (
 
 
 class Invariants:
-    """Keeps its own books: leases by worker, models by worker, threads by worker."""
+    """Keeps its own books of who has waited for room since when."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._sim = simulation
-        self._leases: dict[int, Child] = {}
+        self._hungry: dict[str, float] = {}
+        self._patience = simulation.plan.patience()
 
     # Each effect
 
@@ -98,8 +100,18 @@ class Invariants:
                 assert view.running, f"{view.key} is ready and runs nothing while {view.waiting} wait"
             if view.waiting and view.state in (*WITHOUT_WORKER, State.SLEEPING):
                 assert view.blocked, f"{view.waiting} wait for {view.key} for no reason"
+            self._starving(view)
             cooling = view.state is State.FAILED and view.retry_at > sim.clock.now
             assert not (cooling and view.waiting), f"requests wait for {view.key}, which failed"
+
+    def _starving(self, view: ModelView) -> None:
+        """Where nothing fails and all are equal, each model gets room within a bounded number of turns."""
+        now = self._sim.clock.now
+        if not view.waiting or view.state not in (State.UNLOADED, State.SLEEPING):
+            self._hungry.pop(view.key, None)
+        elif self._patience is not None:
+            waited = now - self._hungry.setdefault(view.key, now)
+            assert waited <= self._patience, f"{view.key} has waited {waited:.0f} s for room: {view.blocked}"
 
     def _budget(self) -> None:
         sim = self._sim

@@ -54,6 +54,17 @@ class Plan:
     commands: float = 0.0
     settle: float = 4000.0
 
+    def patience(self) -> float | None:
+        """Seconds within which a waiting model must get room; None where faults, pins or priorities have a say."""
+        equal = len({(entry.pin, entry.priority) for entry in self.models}) == 1 and not self.models[0].pin
+        if self.temper != Temper() or len(self.priorities) > 1 or self.commands or not equal:
+            return None
+        load, stop, asleep = self.temper.load[1], 1.0, 1.0
+        policy = self.policy
+        swap = policy.max_swap_wait if policy.max_swap_wait is not None else max(5.0, 6 * load)
+        turn = load + max(swap, policy.min_residency) + policy.drain_timeout + stop + asleep
+        return turn * len(self.models)
+
 
 class Failed(AssertionError):
     """An invariant was broken; the message has the last events of the history."""
@@ -182,12 +193,14 @@ class Simulation:
                 self._end(self.clients[request], error.kind.value)
             case effects.SetTimer(at=at):
                 self._timer = at
-                self.clock.at(at, lambda: self._ring(at))
+                self.clock.at(at + self.random.choice((-0.001, 0.0, 0.002)), lambda: self._ring(at))
             case effects.Record(decision="park"):
                 self.turns_cut += 1
             case effects.ReadMemory():
-                free = tuple((device, limit) for device, limit in self.policy.budget)
-                self.clock.later(0.01, lambda: self.post(events.MemoryRead(free, self.random.random() < 0.7)))
+                tight = self.random.random() < self.temper.tight
+                free = tuple((device, limit // 3 if tight else limit) for device, limit in self.policy.budget)
+                settled = self.random.random() < 0.7
+                self.clock.later(0.01, lambda: self.post(events.MemoryRead(free, settled)))
 
     def _to(self, child: Child, action: object) -> None:
         worker = self.workers[child]
@@ -350,6 +363,7 @@ def _random_temper(source: random.Random) -> Temper:
         stubborn=maybe(0.1),
         unkillable=maybe(0.05),
         stale_reports=maybe(0.5),
+        tight=maybe(0.5),
         load=source.choice([(0.1, 1.0), (1.0, 20.0)]),
         service=source.choice([(0.1, 3.0), (1.0, 60.0)]),
     )

@@ -33,6 +33,8 @@ class Temper:
     """That a stop takes until SIGKILL."""
     unkillable: float = 0.0
     stale_reports: float = 0.0
+    tight: float = 0.0
+    """That a reading of free memory finds a third of the budget."""
     load: tuple[float, float] = (0.2, 3.0)
     service: tuple[float, float] = (0.1, 20.0)
     latency: float = 0.02
