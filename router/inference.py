@@ -50,7 +50,7 @@ class Ticket(Struct, eq=False):
     requests: tuple[int, ...]
     model: str
     owner: str
-    stream: TracedStream
+    stream: RequestStream
     kept: bool = False
     """Somebody may come back for it: a reader that leaves does not end it."""
 
@@ -100,7 +100,7 @@ class Inference:
         """
         self._note(id, model, (work,))
         request = next(self._numbers)
-        stream = self._stream(id, model, options, (request,), encoder)
+        stream = self._stream(id, model, options, (request,), encoder, traced=needs_weights(work))
         ticket = self._ticket(id, (request,), model, options, stream)
         self._when_there(ticket, model, provide, lambda model: self._admit(model, work, request, stream, options))
         return ticket
@@ -152,12 +152,22 @@ class Inference:
             admit(model)
 
     def _stream(
-        self, id: str, model: Model, options: Options, requests: tuple[int, ...], encoder: Encoder
-    ) -> TracedStream:
+        self,
+        id: str,
+        model: Model,
+        options: Options,
+        requests: tuple[int, ...],
+        encoder: Encoder,
+        *,
+        traced: bool = True,
+    ) -> RequestStream:
         def answered() -> None:
             for number in requests:
                 self._owner.post(RequestAnswered(number))
 
+        if not traced:
+            # Tokens and templates take microseconds and are asked for by the thousand: no line, no histogram.
+            return RequestStream(requests[0], encoder, answered, self._ring)
         return TracedStream(
             requests[0],
             encoder,
@@ -170,7 +180,7 @@ class Inference:
         )
 
     def _ticket(
-        self, id: str, requests: tuple[int, ...], model: Model, options: Options, stream: TracedStream
+        self, id: str, requests: tuple[int, ...], model: Model, options: Options, stream: RequestStream
     ) -> Ticket:
         ticket = Ticket(id=id, requests=requests, model=model.id, owner=options.owner, stream=stream)
         self._tickets[id] = ticket
@@ -221,7 +231,8 @@ class Inference:
             return
         del self._tickets[ticket.id]
         if not ticket.stream.ended:
-            ticket.stream.gone()
+            if isinstance(ticket.stream, TracedStream):
+                ticket.stream.gone()
             self._abandon(ticket)
 
     def _abandon(self, ticket: Ticket) -> None:

@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from starlette.datastructures import Headers, QueryParams
+from starlette.datastructures import QueryParams
 from starlette.types import Receive, Scope, Send
 
 from router.http.errors import ClientGone, Dialect, invalid, too_large
 from router.security.keys import Key
+
+NO_QUERY = QueryParams()
+
+
+def read_headers(scope: Scope) -> dict[str, str]:
+    """The request's headers by their names in lower case; of one that is repeated, the last."""
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
 
 
 class Response(Protocol):
@@ -28,7 +35,7 @@ class Call:
         scope: Scope,
         receive: Receive,
         *,
-        headers: Headers,
+        headers: Mapping[str, str],
         params: Mapping[str, str],
         key: Key | None,
         dialect: Dialect,
@@ -41,7 +48,7 @@ class Call:
         self.key = key
         self.dialect = dialect
         self.body_limit = body_limit
-        self.query = QueryParams(scope["query_string"])
+        self.query = QueryParams(scope["query_string"]) if scope["query_string"] else NO_QUERY
 
     async def body(self) -> bytes:
         """The whole body. Raises `ApiError` 413 above the limit, `ClientGone` if the client left half-way."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from starlette.datastructures import Headers
+from collections.abc import Mapping, Sequence
 
 from router.http.errors import ApiError
 from router.http.replies import Reply
@@ -33,14 +31,14 @@ class Doorkeeper:
         self._check_hosts = check_hosts
         self._own_names = tuple(own_names)
 
-    def check_host(self, headers: Headers) -> None:
+    def check_host(self, headers: Mapping[str, str]) -> None:
         """Raise `ApiError` 403 for a name that a rebinding attack could have brought here."""
         if self._check_hosts:
             host = headers.get("host", "")
             if host and not host_allowed(host, self._own_names):
                 raise ApiError(403, "permission_error", f"'{host}' is not a name of this gateway")
 
-    def admit(self, method: str, path: str, headers: Headers) -> Key | None:
+    def admit(self, method: str, path: str, headers: Mapping[str, str]) -> Key | None:
         """The key of a request that may pass. Raises `ApiError` 401, 403 or 404."""
         presented = presented_key(headers.get("authorization"), headers.get("x-api-key"))
         verdict, key = self.policy.judge(method, path, presented)
@@ -65,7 +63,7 @@ class Doorkeeper:
             (b"access-control-expose-headers", b"X-Request-Id, Retry-After"),
         ]
 
-    def preflight(self, origin: str, headers: Headers) -> Reply:
+    def preflight(self, origin: str, headers: Mapping[str, str]) -> Reply:
         """The answer to OPTIONS; the headers above are added to it as to any other."""
         if allowed_origin(origin, self._cors_origins) is None:
             return Reply(b"", media_type=b"text/html")

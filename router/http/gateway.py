@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
-from router.http.call import Call
+from router.http.call import Call, read_headers
 from router.http.doorkeeper import Doorkeeper
 from router.http.errors import ApiError, ClientGone, Dialect
 from router.http.replies import error_reply
@@ -36,7 +35,7 @@ class Gateway:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise RuntimeError(f"cannot serve {scope['type']}")
-        headers = Headers(scope=scope)
+        headers = read_headers(scope)
         origin = headers.get("origin")
         if origin is not None:
             send = _with_headers(send, self._doorkeeper.cors_headers(origin))

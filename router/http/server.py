@@ -10,6 +10,7 @@ from collections.abc import Generator
 import uvicorn
 from starlette.types import ASGIApp
 
+from router.http.guarded import GuardedProtocol
 from router.http.version import VERSION
 
 KEEP_ALIVE = 75
@@ -31,7 +32,7 @@ class Server(uvicorn.Server):
             uvicorn.Config(
                 app,
                 loop="uvloop",
-                http="httptools",
+                http=GuardedProtocol,
                 ws="none",
                 lifespan="off",
                 interface="asgi3",

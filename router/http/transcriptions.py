@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from starlette.datastructures import FormData, UploadFile
+from starlette.datastructures import FormData, Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from protocol.chat import AudioPart, ChatMessage, ChatPrompt, TextPart
@@ -90,7 +90,7 @@ async def read_form(call: Call) -> FormData:
         yield body
 
     try:
-        parser = MultiPartParser(call.headers, whole(), max_files=10, max_fields=MAX_FIELDS)
+        parser = MultiPartParser(Headers(scope=call.scope), whole(), max_files=10, max_fields=MAX_FIELDS)
         return await parser.parse()
     except MultiPartException as error:
         raise invalid(f"the form is broken: {error.message}") from error
