@@ -14,8 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 
+from tests import factory
 from tests.eventually import eventually
 
 
@@ -171,3 +173,31 @@ def test_a_bad_key_file_ends_the_start_with_a_plain_message(tmp_path: Path) -> N
         assert gateway.process.wait(60) == 1
         assert "cannot read the key file" in gateway.log
         assert "Traceback" not in gateway.log
+
+
+@pytest.mark.model
+def test_no_secret_reaches_a_worker_or_the_log(tmp_path: Path) -> None:
+    secrets = {
+        "LLAMAHERD_API_KEY": "sk-very-secret-key-1",
+        "HF_TOKEN": "hf_verysecrettoken2",
+        "MY_PASSWORD": "secret-3",
+    }
+    (tmp_path / "models").mkdir()
+    factory.language_model(tmp_path / "models" / "tiny.gguf")
+    options = ("--port", "0", "--ctx-size", "512", "--log-level", "debug")
+    with serving(tmp_path, *options, environ=secrets) as gateway:
+        client = httpx.Client(
+            base_url=gateway.url, headers={"Authorization": f"Bearer {secrets['LLAMAHERD_API_KEY']}"}, timeout=60
+        )
+        body = {"model": "tiny", "prompt": "hello", "max_tokens": 4}
+        assert client.post("/v1/completions", json=body).status_code == 200
+        children = psutil.Process(gateway.process.pid).children(recursive=True)
+        assert children
+        for child in children:
+            seen = " ".join(child.cmdline()) + " ".join(f"{name}={value}" for name, value in child.environ().items())
+            assert not any(secret in seen for secret in secrets.values()), child
+        own = client.get("/logs").text + client.get("/props").text + client.get("/models").text
+        for secret in secrets.values():
+            assert secret not in gateway.log
+            assert secret not in own
+        client.close()

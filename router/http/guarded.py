@@ -1,0 +1,66 @@
+"""uvicorn's protocol with a bound on what comes before a request's body: its size, and the time that it takes."""
+
+from __future__ import annotations
+
+import asyncio
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+MAX_HEAD = 64 * 1024
+"""Bytes of a request line and its headers; a chunk more may arrive before it is noticed."""
+HEAD_TIMEOUT = 30.0
+"""Seconds from the start of a connection, or of a further request on it, to the end of the headers."""
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """Closes connections whose headers are too large (431) or never end (408). The parser itself has no bounds."""
+
+    max_head = MAX_HEAD
+    head_timeout = HEAD_TIMEOUT
+
+    _head = 0
+    _in_head = True
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_is_over()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        super().data_received(data)
+        if self._in_head:
+            self._head += len(data)
+            if self._head > self.max_head:
+                self._refuse(b"431 Request Header Fields Too Large")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        if not self._in_head:
+            self._await_head()
+
+    def on_headers_complete(self) -> None:
+        self._head_is_over()
+        super().on_headers_complete()
+
+    def _await_head(self) -> None:
+        self._head = 0
+        self._in_head = True
+        self._deadline = self.loop.call_later(self.head_timeout, self._refuse, b"408 Request Timeout")
+
+    def _head_is_over(self) -> None:
+        self._in_head = False
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _refuse(self, status: bytes) -> None:
+        self._head_is_over()
+        if not self.transport.is_closing():
+            self.transport.write(b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+            self.transport.close()

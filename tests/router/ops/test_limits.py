@@ -1,0 +1,131 @@
+"""What one client may send, and how long it may take about it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import ssl
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from router.config.settings import Settings
+from router.http.guarded import MAX_HEAD, GuardedProtocol
+from router.http.listeners import Listeners
+from router.http.replies import json_reply
+from router.http.server import Server
+from tests.eventually import eventually
+from tests.router.http.gateway import Running, gateway
+from tests.router.ops.test_process import serving
+
+
+async def connect(running: Running) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    host, port = running.url.removeprefix("http://").split(":")
+    return await asyncio.open_connection(host, int(port))
+
+
+async def answer_to(running: Running, *parts: bytes) -> bytes:
+    """What comes back until the gateway closes or answers; the rest may find the connection closed."""
+    reader, writer = await connect(running)
+    try:
+        for part in parts:
+            writer.write(part)
+            await writer.drain()
+    except ConnectionError:
+        pass
+    try:
+        return await asyncio.wait_for(reader.read(2000), 10)
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
+async def test_endless_headers_are_cut_off() -> None:
+    async with gateway() as running:
+        endless = [b"x" * 65536] * 50
+        answer = await answer_to(running, b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Long: ", *endless)
+        assert answer == b"" or answer.startswith(b"HTTP/1.1 431 ")
+        many = [b"".join(b"X-%d: y\r\n" % number for number in range(5000))] * 20
+        answer = await answer_to(running, b"GET /health HTTP/1.1\r\nHost: localhost\r\n", *many)
+        assert answer == b"" or answer.startswith(b"HTTP/1.1 431 ")
+
+
+async def test_headers_within_the_bound_and_large_bodies_pass() -> None:
+    async with gateway() as running, httpx.AsyncClient(base_url=running.url) as client:
+        assert (await client.get("/health", headers={"X-Long": "x" * (MAX_HEAD // 2)})).status_code == 200
+        body = {"model": "smol", "messages": [{"role": "user", "content": "x" * 3_000_000}]}
+        for _ in range(3):
+            assert (await client.post("/v1/chat/completions", json=body)).status_code == 200
+
+
+async def test_headers_that_never_end_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GuardedProtocol, "head_timeout", 0.3)
+    async with gateway() as running:
+        assert (await answer_to(running, b"GET /health HTTP/1.1\r\nHost: loc")).startswith(b"HTTP/1.1 408 ")
+        assert (await answer_to(running)).startswith(b"HTTP/1.1 408 ")
+        reader, writer = await connect(running)
+        writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert (await reader.readuntil(b'{"status":"ok"}')).startswith(b"HTTP/1.1 200 ")
+        writer.write(b"GET /hea")
+        assert (await asyncio.wait_for(reader.read(2000), 10)).startswith(b"HTTP/1.1 408 ")
+        writer.close()
+
+
+async def test_a_running_answer_may_take_longer_than_its_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GuardedProtocol, "head_timeout", 0.2)
+    begun, release = asyncio.Event(), asyncio.Event()
+
+    async def slow(scope: dict[str, object], receive: object, send: object) -> None:
+        begun.set()
+        await release.wait()
+        await json_reply({"slow": True})(scope, receive, send)  # type: ignore[arg-type]
+
+    listeners = Listeners.bind(("127.0.0.1",), 0)
+    server = Server.of(slow)  # type: ignore[arg-type]
+    serving = server.run_in_background(listeners.sockets)
+    async with httpx.AsyncClient(timeout=20) as client:
+        asked = asyncio.create_task(client.get(listeners.addresses[0]))
+        await begun.wait()
+        asyncio.get_running_loop().call_later(0.5, release.set)
+        assert (await asked).json() == {"slow": True}
+    server.close()
+    await asyncio.wait_for(serving, 10)
+    listeners.close()
+
+
+async def test_bodies_have_a_limit_whether_it_is_announced_or_not() -> None:
+    async with gateway(settings=Settings(body_limit=1000)) as running, httpx.AsyncClient() as client:
+        url = f"{running.url}/v1/completions"
+        assert (await client.post(url, content=b"x" * 1001)).status_code == 413
+
+        async def drip() -> AsyncIterator[bytes]:
+            for _ in range(20):
+                yield b"x" * 100
+
+        assert (await client.post(url, content=drip())).status_code == 413
+
+
+async def test_foreign_host_names_are_refused_on_an_open_loopback_gateway() -> None:
+    async with gateway() as running, httpx.AsyncClient() as client:
+        for host, status in (("localhost", 200), ("127.0.0.1:1", 200), ("evil.example", 403), ("localhost.evil", 403)):
+            assert (await client.get(f"{running.url}/models", headers={"Host": host})).status_code == status, host
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_tls(tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    request = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
+    request += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(request, check=True, capture_output=True, timeout=60)
+    options = ("--port", "0", "--ssl-key-file", str(key), "--ssl-cert-file", str(certificate))
+    with serving(tmp_path, *options) as running:
+        eventually(lambda: "listening on" in running.log, 60, "the gateway listens")
+        port = running.log.split("listening on ")[1].split('"')[0].rpartition(":")[2].strip()
+        trust = ssl.create_default_context(cafile=str(certificate))
+        assert httpx.get(f"https://127.0.0.1:{port}/health", verify=trust).status_code == 200
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"https://127.0.0.1:{port}/health")
