@@ -6,9 +6,22 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
+Observe = Callable[[float], None]
+
 _WAITS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 _GAPS = (0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 10.0)
 _LOADS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0)
+
+
+class _ModelMetrics:
+    """The metrics of requests to one model. Looking a child up by its label costs more than counting with it."""
+
+    def __init__(self, model: str, waits: Histogram, first: Histogram, gaps: Histogram, whole: Histogram) -> None:
+        self.waited: Observe = waits.labels(model).observe
+        self.first_token: Observe = first.labels(model).observe
+        self.gap: Observe = gaps.labels(model).observe
+        self.whole: Observe = whole.labels(model).observe
+        self.ends: dict[str, Callable[[], None]] = {}
 
 
 class Observations:
@@ -39,21 +52,26 @@ class Observations:
         self._restarts = counter("worker_restarts", "Workers started again after a crash", "model")
         self._retries = counter("requests_retried", "Requests sent to a second worker after a crash", "model")
         self._downloads = counter("downloads_finished", "Downloads by result", "result")
+        self._models: dict[str, _ModelMetrics] = {}
 
-    def gaps(self, model: str) -> Callable[[float], None]:
-        """The recorder of gaps of one model: bound once per request, called once per token."""
-        return self._inter_token.labels(model).observe
+    def gaps(self, model: str) -> Observe:
+        """The recorder of gaps of one model, called once per token."""
+        return self._of(model).gap
 
     def dispatched(self, model: str, waited: float) -> None:
-        self._queue_wait.labels(model).observe(waited)
+        self._of(model).waited(waited)
 
     def first_token(self, model: str, after: float) -> None:
-        self._first_token.labels(model).observe(after)
+        self._of(model).first_token(after)
 
     def request_ended(self, model: str, end: str, after: float) -> None:
         """`end` is a finish reason, or the kind of the error."""
-        self._requests.labels(model, end).inc()
-        self._request.labels(model).observe(after)
+        metrics = self._of(model)
+        metrics.whole(after)
+        count = metrics.ends.get(end)
+        if count is None:
+            count = metrics.ends[end] = self._requests.labels(model, end).inc
+        count()
 
     def request_retried(self, model: str) -> None:
         self._retries.labels(model).inc()
@@ -80,3 +98,10 @@ class Observations:
     def download_ended(self, result: str) -> None:
         """`done`, `cancelled` or `failed`."""
         self._downloads.labels(result).inc()
+
+    def _of(self, model: str) -> _ModelMetrics:
+        metrics = self._models.get(model)
+        if metrics is None:
+            histograms = (self._queue_wait, self._first_token, self._inter_token, self._request)
+            metrics = self._models[model] = _ModelMetrics(model, *histograms)
+        return metrics
