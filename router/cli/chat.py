@@ -85,6 +85,7 @@ class Screen:
         self._show_thoughts = show_thoughts
         self._quiet = quiet
         self._waiting = False
+        self._begun = False
 
     @classmethod
     def silent(cls) -> Screen:
@@ -98,19 +99,24 @@ class Screen:
 
     def thought(self, text: str) -> None:
         if self._show_thoughts and not self._quiet:
-            self._clear()
+            self._begin()
             self._console.print(text, end="", style="dim italic", markup=False, soft_wrap=True)
             self._console.file.flush()
 
     def content(self, text: str) -> None:
         if not self._quiet:
-            self._clear()
+            self._begin()
             print(text, end="", flush=True)
 
     def end(self) -> None:
         self._clear()
-        if not self._quiet:
+        if self._begun:
             print(flush=True)
+            self._begun = False
+
+    def _begin(self) -> None:
+        self._clear()
+        self._begun = True
 
     def _clear(self) -> None:
         if self._waiting:

@@ -277,6 +277,9 @@ class TestChat:
         assert "the worker died" in result.stderr
         gateway.on("POST", "/v1/chat/completions", stream(chunk("a"), done=False))
         assert "broke off" in run("chat", "m", "?").stderr
+        gateway.on("POST", "/v1/chat/completions", error(404, "model 'm' not found"))
+        unknown = run("chat", "m", "?")
+        assert (unknown.exit_code, unknown.stdout) == (Exit.NOT_FOUND, "")
 
     def test_nothing_asked(self, run: Run) -> None:
         assert run("chat", "m", input="").exit_code == Exit.USAGE
