@@ -34,6 +34,8 @@ class Client:
     left: bool = False
     ended: int = 0
     outcome: str = ""
+    started: float | None = None
+    """When it was sent to a worker first."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,10 @@ class Plan:
     policy: Policy
     temper: Temper = field(default_factory=Temper)
     arrivals: int = 60
+    clients: int = 0
+    """So many clients send one request after the other; 0 = requests come whatever the answers do."""
     interval: float = 1.5
+    """Mean seconds between two arrivals, or between an answer and the same client's next request."""
     leave: float = 0.05
     poison: float = 0.0
     light: float = 0.1
@@ -81,6 +86,7 @@ class Simulation:
     log: list[str] = field(default_factory=list)
     handled: int = 0
     loads: int = 0
+    sleeps: int = 0
     turns_cut: int = 0
     """How often something was parked at the end of a drain."""
 
@@ -94,6 +100,7 @@ class Simulation:
         self._timer: float | None = None
         self._history: list[tuple[float, Event, list[Effect]]] = []
         self._numbers = 0
+        self._coming = 0
 
     # The run
 
@@ -101,18 +108,21 @@ class Simulation:
         """Live through the arrivals, then let everything come to rest, and check that nobody was forgotten."""
         self.post(events.ModelsChanged(self.plan.models, self.policy))
         at = 0.0
-        for _ in range(self.plan.arrivals):
+        for _ in range(self.plan.clients or self.plan.arrivals):
             at += self.random.expovariate(1.0 / self.plan.interval)
             self.clock.at(at, self._arrive)
             if self.random.random() < self.plan.commands:
                 self.clock.at(at, self._command)
         while self.clock.step(at):
             pass
-        end = at + self.plan.settle
-        while any(not client.ended for client in self.clients.values()) and self.clock.step(end):
+        end = at + self.plan.settle + (self.plan.arrivals * self.plan.interval if self.plan.clients else 0.0)
+        while self._unfinished() and self.clock.step(end):
             pass
         self.check(self.invariants.at_rest)
         return self
+
+    def _unfinished(self) -> bool:
+        return self._coming > 0 or any(not client.ended for client in self.clients.values())
 
     def check(self, invariant: object) -> None:
         assert callable(invariant)
@@ -162,6 +172,13 @@ class Simulation:
         client.ended += 1
         client.outcome = outcome
         self.recorded.append(("leave" if client.left else "end", client.id, client.model))
+        if self.plan.clients and len(self.clients) + self._coming < self.plan.arrivals:
+            self._coming += 1
+            self.clock.later(self.random.expovariate(1.0 / self.plan.interval), self._come_again)
+
+    def _come_again(self) -> None:
+        self._coming -= 1
+        self._arrive()
 
     def _perform(self, effect: Effect) -> None:
         match effect:
@@ -174,12 +191,15 @@ class Simulation:
                 worker, slots = self.workers[child], self.entries[model].slots
                 worker.receive(lambda: worker.load(model, slots))
             case effects.Dispatch(request=request, child=child):
+                client = self.clients[request]
+                client.started = self.clock.now if client.started is None else client.started
                 self._to(child, lambda worker: worker.work(request))
             case effects.CancelWork(request=request, child=child):
                 self._to(child, lambda worker: worker.cancel(request))
             case effects.ParkWork(request=request, child=child):
                 self._to(child, lambda worker: worker.park(request))
             case effects.SendSleep(child=child):
+                self.sleeps += 1
                 self._to(child, SimulatedWorker.sleep)
             case effects.SendWakeup(child=child):
                 self._to(child, SimulatedWorker.wakeup)

@@ -31,7 +31,7 @@ def trace(seed: int, max_swap_wait: float | None, drain_timeout: float) -> Plan:
 @pytest.mark.parametrize("max_swap_wait", [None, 0.5, 20.0])
 def test_no_more_loads_than_the_reference_while_nothing_is_parked(max_swap_wait: float | None) -> None:
     ours, theirs = 0, 0
-    for seed in range(40):
+    for seed in range(20):
         simulation = Simulation(trace(seed, max_swap_wait, UNHURRIED), seed).run()
         reference = reference_fifo.loads(simulation.recorded)
         assert simulation.loads <= reference, f"seed {seed}: {simulation.loads} loads, {reference} would do"
@@ -42,12 +42,12 @@ def test_no_more_loads_than_the_reference_while_nothing_is_parked(max_swap_wait:
 def test_with_the_default_limits_only_a_turn_that_was_cut_costs_a_load() -> None:
     """The reference waits for ever for what runs; we park it at the drain time-out, and it comes back once more."""
     cut = 0
-    for seed in range(60):
+    for seed in range(25):
         simulation = Simulation(trace(seed, None, Policy().drain_timeout), seed).run()
         allowed = reference_fifo.loads(simulation.recorded) + simulation.turns_cut
         assert simulation.loads <= allowed, f"seed {seed}: {simulation.loads} loads, {allowed} would do"
         cut += simulation.turns_cut
-    assert cut < 60, "the traces are meant to be ordinary ones"
+    assert cut < 25, "the traces are meant to be ordinary ones"
 
 
 def test_the_reference_coalesces_and_keeps_the_order() -> None:
