@@ -4,6 +4,7 @@
 set -eu
 umask 077
 folder=${1:?usage: make-keys.sh FOLDER}
+mkdir -p "$folder"
 
 random() {
     od -An -N32 -tx1 /dev/urandom | tr -d ' \n'

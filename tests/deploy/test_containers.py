@@ -19,6 +19,7 @@ from tests.deploy.files import DEPLOY, load_yaml, variables
 
 DOCKERFILE = DEPLOY / "docker" / "Dockerfile"
 BAKE = DEPLOY / "docker" / "docker-bake.json"
+README = DEPLOY / "README.md"
 COMPOSE = DEPLOY / "compose" / "compose.yaml"
 
 
@@ -151,3 +152,19 @@ def test_keys_are_made_once_each_for_its_reader(tmp_path: Path) -> None:
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o400}
     assert make_keys(tmp_path) == ""
     assert parse_key_lines((tmp_path / "api-keys").read_text().splitlines(), "api-keys")[0] == people
+
+
+def test_the_table_of_backends_agrees_with_the_images() -> None:
+    rows = re.findall(r"^\| [^|]+ \| [^|]+ \| `([^`]+)`[^|]* \| `([\w-]+)` \|$", README.read_text(), re.MULTILINE)
+    shown = {target: options.split() for options, target in rows}
+    targets = bake_targets()
+    assert set(shown) == set(targets)
+    for target, options in shown.items():
+        # One's own build may name other GPUs than the image does.
+        wanted = {option for option in options if not option.startswith("-DGPU_TARGETS")}
+        assert wanted <= set(targets[target]["args"]["CMAKE_ARGS"].split()), target
+
+
+def test_the_readme_names_files_that_exist() -> None:
+    for name in set(re.findall(r"\bdeploy/[\w./-]+\w", README.read_text())):
+        assert (DEPLOY.parent / name).exists(), name

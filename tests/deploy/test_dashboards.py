@@ -122,3 +122,11 @@ def test_promtool_accepts_rules_and_configuration(tmp_path: Path) -> None:
     )
     done = subprocess.run(["promtool", "check", "config", str(config)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_readme_lists_the_metrics_that_exist() -> None:
+    text = (DEPLOY / "README.md").read_text().split("## Metrics")[1].split("\n## ")[0]
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    listed = {f"llamaherd_{name}" for row in rows for name in re.findall(r"`(\w+)(?:\{[^`]*\})?`", row)}
+    exported = {re.sub(r"_(bucket|sum|count)$", "", name) for name in EXPORTED if name.startswith("llamaherd_")}
+    assert listed == exported
