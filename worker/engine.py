@@ -21,14 +21,17 @@ from worker.placement import (
     CPU_CONTEXT,
     EMBEDDING_CONTEXT,
     GPU_CONTEXT,
+    IDLE_CELLS,
     available_memory,
     batch_sizes,
     default_context,
     default_threads,
     sequence_count,
+    shelf_bytes,
 )
 from worker.prompt.errors import PromptError
 from worker.prompt.template import ChatTemplate
+from worker.shelf import Shelf
 
 Progress = Callable[[str, float], bool]
 """Told the stage of a load and how far it is; False ends the load."""
@@ -67,7 +70,14 @@ class Engine:
         try:
             self.n_slots = parameters.slots
             self.has_states = self.model.is_recurrent or (self.model.n_swa > 0 and not parameters.swa_full)
-            self.cache = KvCache(self.context, self.context.n_seq_max, self.context.n_ctx, not self.has_states)
+            self.cache = KvCache(
+                self.context,
+                self.context.n_seq_max,
+                self.context.n_ctx,
+                divisible=not self.has_states,
+                shelf=Shelf(shelf_bytes(available_memory()), not self.has_states),
+                idle_cells=None if has_gpu() else IDLE_CELLS,
+            )
             self.template = _template(self.model, load.settings.chat_template)
             if not progress("warm-up", 0.0):
                 raise LoadAborted(parameters.model_path)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from worker.cells import CellLedger
 from worker.prefix import RadixTree
+from worker.shelf import Entry, Shelf
+
+FETCH_GAIN = 32
+"""Tokens that fetching a state from the shelf must save."""
 
 
 class SequenceMemory(Protocol):
@@ -20,6 +25,12 @@ class SequenceMemory(Protocol):
     def truncate(self, sequence: int, length: int) -> bool: ...
 
     def drop(self, sequence: int) -> None: ...
+
+    def share_from(self, source: int, target: int, start: int) -> None: ...
+
+    def save(self, sequence: int) -> bytes: ...
+
+    def restore(self, sequence: int, state: bytes) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +50,29 @@ class Match:
 class KvCache:
     """Hands out sequence ids and keeps finished sequences for the prompts to come.
 
+    Idle sequences make every step slower where attention passes over their cells too, as it does on a CPU: those beyond
+    `idle_cells` are moved to the shelf, from which a prompt that can use them gets them back.
+
     `divisible` says that any prefix of a sequence can be shared; where it is False (sliding windows, recurrent state)
     only whole idle sequences can, so that snapshots are taken at the points where prompts are expected to part.
     """
 
-    def __init__(self, memory: SequenceMemory, n_sequences: int, n_cells: int, divisible: bool = True) -> None:
+    def __init__(
+        self,
+        memory: SequenceMemory,
+        n_sequences: int,
+        n_cells: int,
+        divisible: bool = True,
+        shelf: Shelf | None = None,
+        idle_cells: int | None = None,
+    ) -> None:
         self.divisible = divisible
         self.cells = CellLedger(n_cells)
+        self.shelf = shelf or Shelf(0, divisible)
+        self._idle_cells = n_cells if idle_cells is None else idle_cells
         self._memory = memory
-        self._free_ids = list(range(n_sequences - 1, -1, -1))
+        self._scratch = n_sequences - 1
+        self._free_ids = list(range(n_sequences - 2, -1, -1))
         self._tree = RadixTree()
         self._namespaces: dict[int, Hashable] = {}
         self._idle: dict[int, None] = {}
@@ -89,13 +114,65 @@ class KvCache:
             return min(common, decoded)
         return decoded if sequence in self._idle and decoded <= common else 0
 
+    def fetch(self, tokens: Sequence[int], namespace: Hashable, beyond: int) -> bool:
+        """Bring back from the shelf what it has of a prompt, if that is more than `beyond` tokens by a margin."""
+        length, entry = self.shelf.find(tokens, namespace)
+        length = min(length, len(tokens) - 1) if self.divisible else length
+        if entry is None or length < beyond + FETCH_GAIN or length >= len(tokens):
+            return False
+        if not self.make_room(length) or self.cells.free < max(len(link.tokens) for link in self.shelf.chain(entry)):
+            return False
+        sequence = self.begin(tokens[:length], namespace)
+        if not self._restore(sequence, entry, length):
+            self._memory.drop(sequence)
+            self.drop(sequence)
+            self.shelf.remove(entry)
+            return False
+        self.cells.append(sequence, length)
+        self._idle[sequence] = None
+        return True
+
+    def _restore(self, sequence: int, entry: Entry, length: int) -> bool:
+        """Put the first `length` tokens of an entry into the cache."""
+        for link, following in itertools.zip_longest(self.shelf.chain(entry), self.shelf.chain(entry)[1:]):
+            target = sequence if link.start == 0 else self._scratch
+            if not self._memory.restore(target, link.state):
+                self._memory.drop(self._scratch)
+                return False
+            if target == self._scratch:
+                self._memory.share_from(self._scratch, sequence, link.start)
+                self._memory.drop(self._scratch)
+            wanted = min(following.start if following else length, length)
+            if wanted < len(link.tokens):
+                self._memory.truncate(sequence, wanted)
+        return True
+
+    def keep(self, sequence: int, tokens: Sequence[int]) -> None:
+        """Put a copy of what a sequence has in the cache on the shelf; `tokens` are those."""
+        if self.shelf.budget:
+            self.shelf.put(tokens, self._namespaces[sequence], lambda start: self._save(sequence, start))
+
+    def _save(self, sequence: int, start: int) -> bytes:
+        if start == 0:
+            return self._memory.save(sequence)
+        self._memory.share_from(sequence, self._scratch, start)
+        state = self._memory.save(self._scratch)
+        self._memory.drop(self._scratch)
+        return state
+
+    def trim(self) -> None:
+        """Move idle sequences to the shelf, least recently used first, until few enough of their cells are left."""
+        running = [sequence for sequence in self._namespaces if sequence not in self._idle]
+        while self._idle and self.cells.used - self.cells.held_by(running) > self._idle_cells:
+            self.drop_idle()
+
     def begin(self, tokens: Sequence[int], namespace: Hashable) -> int:
         """A sequence id for a prompt that will now be decoded; drops the least recently used one if none is free.
 
         The caller runs no more sequences at once than there are ids.
         """
         if not self._free_ids:
-            self.drop(next(iter(self._idle)))
+            self.drop_idle()
         sequence = self._free_ids.pop()
         self._namespaces[sequence] = namespace
         self._tree.insert(sequence, tokens, namespace)
@@ -178,7 +255,9 @@ class KvCache:
         """Drop the least recently used idle sequence; False if there is none."""
         if not self._idle:
             return False
-        self.drop(next(iter(self._idle)))
+        sequence = next(iter(self._idle))
+        self.keep(sequence, self.tokens(sequence))
+        self.drop(sequence)
         return True
 
     def make_room(self, count: int) -> bool:
@@ -189,9 +268,10 @@ class KvCache:
         return True
 
     def clear(self) -> None:
-        """Forget every idle sequence."""
-        while self.drop_idle():
-            pass
+        """Forget every idle sequence and all that was kept."""
+        while self._idle:
+            self.drop(next(iter(self._idle)))
+        self.shelf.clear()
 
     def _touch(self, sequence: int) -> None:
         if sequence in self._idle:

@@ -17,6 +17,7 @@ from worker.llama_batch import TokenBatch
 from worker.llama_log import EngineLog
 from worker.llama_model import Model, engine_failure
 from worker.llama_parameters import context_struct
+from worker.llama_state import restore_sequence, save_sequence
 
 Floats = npt.NDArray[np.float32]
 
@@ -180,6 +181,13 @@ class Context:
     def truncate(self, sequence: int, length: int) -> bool:
         """Drop everything from position `length` on; False when the state cannot be cut there."""
         return bool(llama_cpp.llama_memory_seq_rm(self._memory, sequence, length, -1))
+
+    def save(self, sequence: int) -> bytes:
+        return save_sequence(self._handle, sequence)
+
+    def restore(self, sequence: int, state: bytes) -> bool:
+        """False if the state is not of this model or finds no room."""
+        return restore_sequence(self._handle, sequence, state)
 
     def drop(self, sequence: int) -> None:
         llama_cpp.llama_memory_seq_rm(self._memory, sequence, -1, -1)

@@ -263,6 +263,8 @@ class DecodeLoop:
         match = Match()
         if sequence.prepared.message.cache_prompt and self._settings.cache_prompt:
             match = self.cache.match(sequence.tokens, sequence.namespace, SHARE_GAIN)
+            if match.promiser < 0 and self.cache.fetch(sequence.tokens, sequence.namespace, match.length):
+                match = self.cache.match(sequence.tokens, sequence.namespace, SHARE_GAIN)
             promiser = self.slots.by_id(match.promiser) if match.promiser >= 0 else None
             if promiser is not None and promiser.phase is Phase.PREFILL and promiser.n_past < match.promised:
                 if not self.cache.divisible:
@@ -273,6 +275,7 @@ class DecodeLoop:
         sequence.waits_for = None
         sequence.id = self.cache.begin(sequence.tokens, sequence.namespace)
         self.cache.adopt(sequence.id, match)
+        self.cache.trim()
         sequence.n_past = sequence.n_skipped = match.length
         if not sequence.began:
             sequence.began = now
@@ -413,6 +416,8 @@ class DecodeLoop:
         self.slots.clear(sequence)
         sequence.phase = Phase.ENDED
         self.changed = True
+        if self.slots.busy:
+            self.cache.trim()
 
     # A full cache, and steps that were ended early
 

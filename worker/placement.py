@@ -20,6 +20,11 @@ IDLE_SEQUENCES = 16
 """Finished sequences kept for the prompts to come, beyond the slots, where they cost cells alone."""
 IDLE_STATES = 4
 """The same where each has a state or a window of its own."""
+IDLE_CELLS = 256
+"""Cells that idle sequences may hold on a CPU, where every step pays for them."""
+SHELF_SHARE = 0.05
+SHELF_MOST = 1 << 30
+"""The shelf for idle sequences: this share of the memory available, at most so many bytes."""
 CONTEXT_UNIT = 256
 """The engine rounds contexts up to a multiple of this."""
 MAX_SEQUENCES = 256
@@ -54,6 +59,11 @@ def batch_sizes(parameters: LoadParameters, n_ctx: int) -> tuple[int, int]:
         return rounded, rounded
     batch = max(1, min(parameters.batch_size, n_ctx))
     return batch, max(1, min(parameters.ubatch_size, batch))
+
+
+def shelf_bytes(available: int) -> int:
+    """Bytes for states of idle sequences outside of the KV cache."""
+    return min(SHELF_MOST, int(SHELF_SHARE * available))
 
 
 def available_memory() -> int:

@@ -15,6 +15,9 @@ MAX_REPETITIONS = 10_000
 WHITE_SPACE = r"(\x20|\x0A{1,2}[\x20\x09]{0,20})?"
 """Between the parts of JSON: enough for any usual layout, bounded so that no model fills an answer with it."""
 
+MAX_INTEGER = 10**15
+"""Integers are kept within this where their schema has no bound of its own, so that no model fills an answer with digits."""
+
 _GBNF_TOKEN = re.compile(
     r'"(?:\\.|[^"\\\n])*"|\[(?:\\.|[^\]\\\n])*\]|#[^\n]*|\{\s*\d*\s*,?\s*\d*\s*\}|::=|[()]|[\w-]+|\S'
 )
@@ -45,7 +48,35 @@ def guided(schema: dict[str, Any] | bool) -> dict[str, Any]:
     """A schema with its options for compilation. Raises ConstraintError for one that nothing satisfies."""
     if schema is False:
         raise ConstraintError("the JSON schema is false: nothing satisfies it")
-    return {**({} if schema is True else schema), "x-guidance": {"whitespace_pattern": WHITE_SPACE}}
+    return {**({} if schema is True else _with_bounds(schema)), "x-guidance": {"whitespace_pattern": WHITE_SPACE}}
+
+
+def _with_bounds(schema: Any) -> Any:
+    """A copy in which every integer has both bounds. What stands under these keywords is data, not schema."""
+    if isinstance(schema, list):
+        return [_with_bounds(entry) for entry in schema]
+    if not isinstance(schema, dict):
+        return schema
+    copy = {
+        key: value if key in {"enum", "const", "default", "examples", "required"} else _with_bounds(value)
+        for key, value in schema.items()
+    }
+    kinds = copy.get("type")
+    if kinds == "integer" or (isinstance(kinds, list) and "integer" in kinds and "number" not in kinds):
+        if "minimum" not in copy and "exclusiveMinimum" not in copy:
+            copy["minimum"] = min(
+                -MAX_INTEGER, *(10 * bound for bound in _integers(copy, "maximum", "exclusiveMaximum"))
+            )
+        if "maximum" not in copy and "exclusiveMaximum" not in copy:
+            copy["maximum"] = max(
+                MAX_INTEGER, *(10 * bound for bound in _integers(copy, "minimum", "exclusiveMinimum"))
+            )
+    return copy
+
+
+def _integers(schema: dict[str, Any], *keywords: str) -> list[int]:
+    """Bounds that a schema has, with a 0 so that there always is one."""
+    return [0, *(int(schema[key]) for key in keywords if isinstance(schema.get(key), (int, float)))]
 
 
 def check_grammar(gbnf: str) -> None:
