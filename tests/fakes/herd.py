@@ -19,7 +19,7 @@ from router.scheduling.scheduler import Scheduler
 from router.scheduling.states import State
 from router.supervision.environment import worker_environment
 from router.supervision.nursery import Nursery
-from router.supervision.owner import Owner
+from router.supervision.owner import Observer, Owner
 from router.supervision.process import Command
 from router.supervision.runtime import RuntimeFolder
 from router.supervision.state import StateFolder
@@ -74,6 +74,7 @@ class Herd:
         fault: str = "",
         state: StateFolder | None = None,
         over_tcp: bool = False,
+        observe: Observer | None = None,
     ) -> None:
         self.plans = plans
         self.policy = policy
@@ -85,6 +86,7 @@ class Herd:
             state,
             lambda extra: fake_command(extra, fault),
             look_interval=0.1,
+            observe=observe,
         )
         self.requests = 0
         self._closed = False
