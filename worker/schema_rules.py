@@ -16,7 +16,7 @@ WHITE_SPACE = r"(\x20|\x0A{1,2}[\x20\x09]{0,20})?"
 """Between the parts of JSON: enough for any usual layout, bounded so that no model fills an answer with it."""
 
 MAX_INTEGER = 10**15
-"""Integers are kept within this where their schema has no bound of its own, so that no model fills an answer with digits."""
+"""Integers without a bound of their own are kept within this, so that no model fills an answer with digits."""
 
 _GBNF_TOKEN = re.compile(
     r'"(?:\\.|[^"\\\n])*"|\[(?:\\.|[^\]\\\n])*\]|#[^\n]*|\{\s*\d*\s*,?\s*\d*\s*\}|::=|[()]|[\w-]+|\S'
@@ -62,21 +62,18 @@ def _with_bounds(schema: Any) -> Any:
         for key, value in schema.items()
     }
     kinds = copy.get("type")
-    if kinds == "integer" or (isinstance(kinds, list) and "integer" in kinds and "number" not in kinds):
-        if "minimum" not in copy and "exclusiveMinimum" not in copy:
-            copy["minimum"] = min(
-                -MAX_INTEGER, *(10 * bound for bound in _integers(copy, "maximum", "exclusiveMaximum"))
-            )
-        if "maximum" not in copy and "exclusiveMaximum" not in copy:
-            copy["maximum"] = max(
-                MAX_INTEGER, *(10 * bound for bound in _integers(copy, "minimum", "exclusiveMinimum"))
-            )
+    is_integer = kinds == "integer" or (isinstance(kinds, list) and "integer" in kinds and "number" not in kinds)
+    if is_integer and all(abs(bound) <= MAX_INTEGER for bound in _bounds(copy)):
+        if not {"minimum", "exclusiveMinimum"} & copy.keys():
+            copy["minimum"] = -MAX_INTEGER
+        if not {"maximum", "exclusiveMaximum"} & copy.keys():
+            copy["maximum"] = MAX_INTEGER
     return copy
 
 
-def _integers(schema: dict[str, Any], *keywords: str) -> list[int]:
-    """Bounds that a schema has, with a 0 so that there always is one."""
-    return [0, *(int(schema[key]) for key in keywords if isinstance(schema.get(key), (int, float)))]
+def _bounds(schema: dict[str, Any]) -> list[float]:
+    values = (schema.get(key) for key in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"))
+    return [value for value in values if isinstance(value, (int, float))]
 
 
 def check_grammar(gbnf: str) -> None:

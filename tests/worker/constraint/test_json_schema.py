@@ -111,6 +111,25 @@ def test_white_space_is_bounded(compiler: ConstraintCompiler) -> None:
 
 
 @pytest.mark.parametrize(
+    ("schema", "allowed", "refused"),
+    [
+        ({"type": "integer"}, ["0", "-7", "123456789012345"], ["1" * 17]),
+        ({"type": ["integer", "null"]}, ["null", "5"], ["1" * 17]),
+        ({"type": "integer", "minimum": 10**18}, [str(10**18 + 1)], ["5"]),
+        ({"type": "integer", "exclusiveMaximum": -(10**18)}, [str(-(10**18) - 1)], ["5"]),
+        ({"properties": {"minimum": {"type": "integer"}}, "required": ["minimum"]}, ['{"minimum": 3}'], ["{}"]),
+        ({"enum": [{"type": "integer"}]}, ['{"type": "integer"}'], ['{"type": "integer", "minimum": 0}']),
+    ],
+)
+def test_integers_are_bounded(
+    compiler: ConstraintCompiler, schema: dict[str, Any], allowed: list[str], refused: list[str]
+) -> None:
+    data = json.dumps(schema).encode()
+    assert all(accepts(compiler.json_schema(data), text) for text in allowed)
+    assert not any(accepts(compiler.json_schema(data), text) for text in refused)
+
+
+@pytest.mark.parametrize(
     ("schema", "reason"),
     [
         (b"not json", "not valid JSON"),
