@@ -12,7 +12,7 @@ from router.scheduling.events import ExitReason
 from router.scheduling.ledger import Ledger
 from router.scheduling.model import Needs
 from router.scheduling.records import DrainCause, Model, Urge
-from router.scheduling.states import PROMISED, WITHOUT_WORKER, State
+from router.scheduling.states import PROMISED, WITHOUT_WORKER, State, Trigger
 
 
 @dataclass(slots=True)
@@ -54,6 +54,9 @@ def _consider(ledger: Ledger, model: Model, room: Room) -> str | None:
     if refusal:
         ledger.record(model.key, "refuse", refusal)
         ledger.queue.pop(model.key, None)
+        if model.state in (State.UNLOADED, State.BACKOFF):
+            model.retry_at = ledger.now
+            ledger.move(model, Trigger.FAILED, refusal)
         ledger.end_waiting(model, ErrorKind.LOAD_FAILED, f"{_name(model)} does not fit: {refusal}")
         return None
     if model.retry_at > ledger.now and model.state in WITHOUT_WORKER:

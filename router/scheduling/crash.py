@@ -14,6 +14,8 @@ from router.scheduling.workers import clear_drain
 LOADS_PER_REQUEST = 2
 """A request waits for so many loads that fail; then it gets the reason."""
 
+FAILURES_KEPT = 100
+
 _LOADING = (State.SPAWNING, State.LOADING, State.WAKING)
 
 
@@ -117,6 +119,7 @@ def _count(ledger: Ledger, model: Model, worker: Worker, *, loading: bool) -> No
         model.failures.clear()
     suspects = frozenset(worker.leases)
     model.failures.append(Failure(ledger.now, suspects))
+    del model.failures[:-FAILURES_KEPT]
 
 
 def _strike(ledger: Ledger, model: Model, worker: Worker, loading: bool, words: str) -> None:

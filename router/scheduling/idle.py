@@ -44,7 +44,7 @@ def advance(ledger: Ledger, model: Model) -> None:
             workers.stop(ledger, model, ExitReason.IDLE, f"idle for {limit:g} s")
             return
         ledger.alarms.at(model.idle_since + limit)
-    if model.state is State.READY and model.entry.sleep_idle:
+    if model.state is State.READY and model.entry.sleep_idle and not model.pin:
         if ledger.now >= model.idle_since + model.entry.sleep_idle:
             _fall_asleep(ledger, model)
         else:

@@ -264,6 +264,7 @@ class Scheduler:
         """Put a wanted model without a place in memory into the queue, and take out one that is not wanted."""
         ledger = self._ledger
         waits = model.wanted and model.state is not State.READY and model.state not in PROMISED
+        waits = waits and ledger.stop_deadline is None
         if waits and model.key not in ledger.queue:
             ledger.queue[model.key] = model
             model.place = len(ledger.queue) - 1
@@ -274,6 +275,8 @@ class Scheduler:
         elif not waits and ledger.queue.pop(model.key, None) is not None:
             model.blocked = ""
             model.turn = False
+            model.must_evict = 0
+            model.awaited = ()
             ledger.room_changed = True
 
     def _look_around(self) -> bool:

@@ -136,3 +136,9 @@ class Invariants:
         assert not forgotten, f"requests {forgotten} never ended: {self._sim.scheduler.models()}"
         twice = [client.id for client in self._sim.clients.values() if client.ended > 1]
         assert not twice, f"requests {twice} ended more than once"
+
+    def at_end(self) -> None:
+        """After the stop no process is left, but those that cannot be killed."""
+        assert self._sim.scheduler.stopped, f"the scheduler does not stop: {self._sim.scheduler.models()}"
+        left = [worker.child for worker in self._sim.workers.values() if worker.alive and not worker.silent]
+        assert not left, f"{left} are left after the stop"

@@ -57,6 +57,8 @@ class Plan:
     keep_alive: float = 0.0
     priorities: tuple[int, ...] = (0,)
     commands: float = 0.0
+    stopped_early: bool = False
+    """The router is told to stop while requests wait and run."""
     settle: float = 4000.0
 
     def patience(self) -> float | None:
@@ -115,10 +117,17 @@ class Simulation:
                 self.clock.at(at, self._command)
         while self.clock.step(at):
             pass
+        if self.plan.stopped_early:
+            self.post(events.StopAsked(self.clock.now + self.random.uniform(0.0, 30.0)))
         end = at + self.plan.settle + (self.plan.arrivals * self.plan.interval if self.plan.clients else 0.0)
         while self._unfinished() and self.clock.step(end):
             pass
         self.check(self.invariants.at_rest)
+        self.post(events.StopAsked(self.clock.now + 5.0))
+        end = self.clock.now + self.plan.settle
+        while not self.scheduler.stopped and self.clock.step(end):
+            pass
+        self.check(self.invariants.at_end)
         return self
 
     def _unfinished(self) -> bool:
@@ -342,6 +351,7 @@ def random_plan(seed: int) -> Plan:
         keep_alive=source.choice([0.0, 0.2]),
         priorities=source.choice([(0,), (0, 0, 1, 5)]),
         commands=source.choice([0.0, 0.0, 0.1]),
+        stopped_early=source.random() < 0.2,
     )
 
 
