@@ -12,7 +12,7 @@ def shares(limit: float, measured: Mapping[int, float]) -> dict[int, float]:
     """Share out `limit` bytes per second among jobs by their measured rates.
 
     A job slower than an equal share keeps a little more than it uses, so that it can grow; the others divide the
-    rest equally. A job that was not measured yet (a negative rate) counts as fast. No limit (0) is no share (0).
+    rest equally, and what is left after that goes to all alike. A job that was not measured yet (a negative rate) counts as fast. No limit (0) is no share (0).
     """
     if limit <= 0:
         return dict.fromkeys(measured, 0.0)
@@ -26,7 +26,8 @@ def shares(limit: float, measured: Mapping[int, float]) -> dict[int, float]:
         floor = limit / (10 * len(measured))
         result[job] = min(equal, max(want, floor))
         left -= result[job]
-    return result
+    # What nobody was seen to use is nobody's loss: a job that was slow for a reason that has passed may use it.
+    return {job: rate + left / len(result) for job, rate in result.items()}
 
 
 class Pacer:

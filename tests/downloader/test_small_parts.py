@@ -50,6 +50,11 @@ def test_a_job_that_stands_still_can_start_again() -> None:
     assert given[2] == 95.0
 
 
+def test_jobs_that_were_slow_together_may_be_fast_together() -> None:
+    assert shares(100, {1: 10.0, 2: 10.0}) == {1: 50.0, 2: 50.0}
+    assert shares(100, {1: 0.0}) == {1: 100.0}
+
+
 def test_shares_never_exceed_the_limit() -> None:
     for measured in ({1: 0.0, 2: 0.0}, {1: 100.0, 2: 100.0}, {1: 3.0, 2: 40.0, 3: 60.0, 4: -1.0}):
         assert sum(shares(100, measured).values()) <= 100 + 1e-9

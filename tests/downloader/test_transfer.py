@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from pathlib import Path
 
 from huggingface_hub import hf_hub_download, scan_cache_dir
@@ -182,3 +183,35 @@ async def test_a_gated_repository_says_so(hub: FakeHub, desk: Desk) -> None:
     failed = await desk.refused(REPO)
     assert failed.error.kind is ErrorKind.FORBIDDEN
     assert "gated" in failed.error.message
+
+
+async def test_shards_and_projector_arrive_together(hub: FakeHub, desk: Desk) -> None:
+    shards = {f"big-Q8_0-{index:05d}-of-00003.gguf": content(200_000, index) for index in (1, 2, 3)}
+    hub.add(REPO, {**shards, "mmproj-F16.gguf": content(50_000, 9), MODEL: content(1000)})
+    job = await desk.start(f"{REPO}:Q8_0")
+    done = await desk.end(job)
+    assert isinstance(done, DownloadDone)
+    assert done.path.endswith("big-Q8_0-00001-of-00003.gguf")
+    assert {path.name for path in Path(done.path).parent.iterdir()} == {*shards, "mmproj-F16.gguf"}
+    assert desk.levels(job)[-1].total == 650_000
+
+
+async def test_one_rate_limit_for_all(hub: FakeHub, desk: Desk) -> None:
+    desk.configure(parallel=2, rate_limit=1_000_000)
+    hub.add("a/one", {MODEL: content(1_000_000, 1)})
+    hub.add("b/two", {MODEL: content(1_000_000, 2)})
+    jobs = [await desk.start("a/one"), await desk.start("b/two")]
+    began = time.monotonic()
+    for job in jobs:
+        assert isinstance(await desk.end(job), DownloadDone)
+    # Two million bytes at a million per second, less what passes before the first pause.
+    assert 1.5 < time.monotonic() - began < 5.0
+
+
+async def test_a_limit_can_be_lifted_while_it_holds(hub: FakeHub, desk: Desk) -> None:
+    desk.configure(rate_limit=50_000)
+    hub.add(REPO, {MODEL: content(5_000_000)})
+    job = await desk.start(REPO)
+    await desk.until_bytes(job, 65_536)
+    desk.configure(rate_limit=0)
+    assert isinstance(await desk.end(job, timeout=10), DownloadDone)
