@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import click
 from rich.table import Table
@@ -31,8 +32,10 @@ def command(client: Client, watch: bool, every: float, cancel: str | None, purge
         found = find(downloads(client), cancel)
         if found is None:
             raise ClientError(f"there is no download '{cancel}'", Exit.NOT_FOUND)
-        client.delete(f"/downloads/{found['id']}", purge=purge or None)
-        print(f"cancelled {cancel}")
+        answer = client.delete(f"/downloads/{found['id']}", purge=purge or None)
+        print_json(answer) if as_json else print(
+            f"cancelled {cancel}; {display.size(answer.get('kept_bytes') or 0)} kept"
+        )
         return
     if as_json:
         print_json(downloads(client))
@@ -63,9 +66,16 @@ def listing(client: Client) -> Table:
                 share,
                 f"{display.size(done)} / {display.size(total)}" if total else "-",
                 f"{display.size(rate)}/s" if rate else "-",
-                display.duration(item.get("eta")) if is_active(item) else "",
+                eta(item),
                 error_text(item),
             )
         )
     columns = ("ID", "MODEL", "STATE", "DONE", "BYTES", "RATE", "ETA", "ERROR")
     return display.table(columns, rows, right=("DONE", "BYTES", "RATE", "ETA"))
+
+
+def eta(item: dict[str, Any]) -> str:
+    """The time that is left, where it is known."""
+    seconds = item.get("eta")
+    known = is_active(item) and isinstance(seconds, int | float) and seconds >= 0
+    return display.duration(seconds) if known else ""

@@ -6,7 +6,7 @@ from typing import Any
 
 from router.cli.client import Client
 
-ACTIVE = ("queued", "planning", "downloading", "verifying")
+ENDED = ("done", "cancelled", "failed")
 
 
 def downloads(client: Client) -> list[dict[str, Any]]:
@@ -15,20 +15,28 @@ def downloads(client: Client) -> list[dict[str, Any]]:
     return found
 
 
-def is_active(download: dict[str, Any]) -> bool:
-    return str(download.get("state")) in ACTIVE
+def download(client: Client, id: object) -> dict[str, Any]:
+    """One download with its plan. Raises `ClientError`."""
+    found: dict[str, Any] = client.get(f"/downloads/{id}")
+    return found
 
 
-def find(found: list[dict[str, Any]], reference: str) -> dict[str, Any] | None:
-    """The newest download of a reference, by its id or by what was asked for."""
-    for download in found[::-1]:
-        if reference in (str(download.get("id")), download.get("reference"), download.get("model")):
-            return download
+def is_active(item: dict[str, Any]) -> bool:
+    """Whether it will go on by itself."""
+    return item.get("state") not in (*ENDED, "paused")
+
+
+def find(found: list[dict[str, Any]], name: str) -> dict[str, Any] | None:
+    """The newest download with this id, reference or model."""
+    for item in found[::-1]:
+        if name in (str(item.get("id")), item.get("reference"), item.get("model")):
+            return item
     return None
 
 
-def error_text(download: dict[str, Any]) -> str:
-    error = download.get("error")
+def error_text(item: dict[str, Any]) -> str:
+    """Why it failed, or why it does not go on."""
+    error = item.get("error")
     if isinstance(error, dict):
         return str(error.get("message", ""))
-    return str(error or "")
+    return str(item.get("reason") or "")

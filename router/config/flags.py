@@ -92,6 +92,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(("--webui", "--ui"), _S, "ui", v.boolean, "", "LLAMA_ARG_UI", "Serve the dashboard.", ("--no-webui", "--no-ui")),
     Option(("--downloads-parallel",), _S, "downloads_parallel", v.integer(1, 16), "N", help="Downloads at a time."),
     Option(("--download-rate",), _S, "download_rate", v.size, "SIZE", help="Bytes per second of all downloads; 0: no limit."),
+    Option(("--download-stall-timeout",), _S, "download_stall_timeout", v.duration, "SECONDS", help="A silent download is started again then."),
+    Option(("--download-space-margin",), _S, "download_space_margin", v.size, "SIZE", help="Disk that downloads leave free."),
     Option(("-hft", "--hf-token"), _S, "hf_token", v.text, "TOKEN", "HF_TOKEN", "Token for the hub.", secret=True),
     Option(("--offline",), _S, "offline", v.boolean, "", "LLAMA_ARG_OFFLINE", "Never use the network."),
     Option(("--shutdown-delay",), _S, "shutdown_delay", v.duration, "SECONDS", help="Serve on this long after SIGTERM, not ready."),

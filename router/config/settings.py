@@ -70,6 +70,10 @@ class Settings(Struct, frozen=True):
     # Downloads
     downloads_parallel: int = 2
     download_rate: int = 0
+    download_stall_timeout: float = 60.0
+    """A job that receives nothing for so long is started again."""
+    download_space_margin: int = 256 << 20
+    """Bytes that a download leaves free."""
     hf_token: str = ""
     offline: bool = False
 

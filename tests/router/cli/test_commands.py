@@ -185,54 +185,93 @@ class TestLoad:
         assert gateway.asked[-1].query == {"force": "1"}
 
 
-class TestDownloads:
-    @staticmethod
-    def job(state: str, **more: object) -> Answer:
-        return Answer(
-            value={"data": [{"id": "7", "reference": "u/r:Q4_0", "state": state, "done": 0, "total": 0, **more}]}
-        )
+def job(state: str, **more: Any) -> dict[str, Any]:
+    base = {
+        "id": 7,
+        "model": "u/r:Q4_0",
+        "reference": "u/r",
+        "state": state,
+        "done": 0,
+        "total": 0,
+        "rate": 0,
+        "eta": -1,
+    }
+    return {**base, "reason": "", "error": None, "files": [], **more}
 
+
+class TestDownloads:
     def test_pull_follows_to_the_end(self, gateway: StubGateway, run: Run) -> None:
-        gateway.on("POST", "/models", {"success": True})
-        steps = [
-            self.job("queued"),
-            self.job("downloading", done=50, total=100, rate=10),
-            self.job("done", done=100, total=100),
-        ]
-        gateway.on("GET", "/downloads", steps)
-        result = run("pull", "u/r:Q4_0")
+        gateway.on("POST", "/models", {"success": True, **job("queued")})
+        half = [{"path": "a.gguf", "done": 50, "total": 100}, {"path": "b.gguf", "done": 0, "total": 100}]
+        steps = [job("downloading", done=50, total=200, rate=10, files=half), job("done", done=200, total=200)]
+        gateway.on("GET", "/downloads/7", [Answer(value=step) for step in steps])
+        result = run("pull", "u/r", "--projector", "none")
         assert result.exit_code == 0
-        assert "u/r:Q4_0 is there (100 B)" in result.stdout
-        assert "50%" in result.stderr
+        assert "u/r:Q4_0 is there (200 B)" in result.stdout
+        assert "a.gguf: 50%" in result.stderr
+        assert gateway.requests("POST", "/models")[0].body == {"model": "u/r", "projector": "none"}
 
     def test_pull_that_fails(self, gateway: StubGateway, run: Run) -> None:
-        gateway.on("POST", "/models", {"success": True, "id": 7})
-        gateway.on("GET", "/downloads", self.job("failed", error={"message": "disk full"}))
-        result = run("pull", "u/r:Q4_0")
+        gateway.on("POST", "/models", {"success": True, **job("queued")})
+        gateway.on("GET", "/downloads/7", job("failed", error={"type": "no_space", "message": "disk full"}))
+        result = run("pull", "u/r")
         assert result.exit_code == Exit.FAILED
         assert "disk full" in result.stderr
+
+    def test_an_interrupt_cancels(self, gateway: StubGateway, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        gateway.on("POST", "/models", {"success": True, **job("downloading")})
+        gateway.on("DELETE", "/downloads/7", {"success": True, "kept_bytes": 1500})
+
+        def interrupt(seconds: float) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("router.cli.pull.time.sleep", interrupt)
+        result = run("pull", "u/r")
+        assert result.exit_code == Exit.INTERRUPTED
+        assert "1.5 kB are kept" in result.stderr
+        assert len(gateway.requests("DELETE", "/downloads/7")) == 1
+
+    def test_detached(self, gateway: StubGateway, run: Run) -> None:
+        gateway.on("POST", "/models", {"success": True, **job("queued")})
+        assert "llamaherd downloads" in run("pull", "--detach", "u/r").stdout
+        assert len(gateway.asked) == 1
+
+    @pytest.mark.parametrize(("fits", "text"), [(True, "9 GB free"), (False, "NOT ENOUGH SPACE")])
+    def test_a_dry_run_shows_files_and_space(self, fits: bool, text: str, gateway: StubGateway, run: Run) -> None:
+        files = [{"path": "m-Q4_0.gguf", "size": 3_000_000_000, "role": "model"}]
+        space = {"missing": 3_000_000_000, "free": 9_000_000_000, "reserved": 0, "margin": 0, "fits": fits}
+        plan = {"commit": "abc", "size": 3_000_000_000, "files": files, "optional": [], "space": space}
+        gateway.on("POST", "/models", {"success": True, "plan": plan, **job("planned")})
+        result = run("pull", "--dry-run", "u/r")
+        assert text in result.stdout
+        assert "m-Q4_0.gguf" in result.stdout
+        assert gateway.asked[-1].body == {"model": "u/r", "dry_run": True}
 
     def test_a_retry_time_is_shown(self, gateway: StubGateway, run: Run) -> None:
         gateway.on("POST", "/models", error(503, "busy", **{"Retry-After": "12"}))
         assert "try again in 12 s" in run("pull", "u/r").stderr
 
     def test_listing_and_cancelling(self, gateway: StubGateway, run: Run) -> None:
-        gateway.on("GET", "/downloads", self.job("downloading", done=50, total=200, rate=10, eta=15))
-        line = run("downloads").stdout.splitlines()[1]
-        assert "25%" in line
-        assert "15.0s" in line
-        gateway.on("DELETE", "/downloads/7", {"success": True})
-        assert run("downloads", "--cancel", "u/r:Q4_0", "--purge").exit_code == 0
+        running = job("downloading", done=50, total=200, rate=10, eta=15)
+        gateway.on("GET", "/downloads", {"data": [running, job("failed", id=8, error={"message": "gone"})]})
+        lines = run("downloads").stdout.splitlines()
+        assert "25%" in lines[1]
+        assert "15.0s" in lines[1]
+        assert "gone" in lines[2]
+        gateway.on("DELETE", "/downloads/7", {"success": True, "kept_bytes": 0})
+        assert run("downloads", "--cancel", "7", "--purge").exit_code == 0
         assert gateway.asked[-1].query == {"purge": "1"}
         assert run("downloads", "--cancel", "nothing").exit_code == Exit.NOT_FOUND
 
     def test_rm_asks_first(self, gateway: StubGateway, run: Run) -> None:
-        gateway.on("DELETE", "/models", {"success": True})
+        gateway.on("DELETE", "/models", {"success": True, "freed_bytes": 2_000_000})
         assert run("rm", "u/r", input="n\n").exit_code == Exit.FAILED
         assert gateway.requests("DELETE", "/models") == []
-        assert run("rm", "u/r", input="y\n").exit_code == 0
+        assert "freed 2 MB" in run("rm", "u/r", input="y\n").stdout
         assert gateway.requests("DELETE", "/models")[0].query == {"model": "u/r"}
-        assert json.loads(run("rm", "--yes", "--json", "a", "b").stdout) == {"deleted": ["a", "b"]}
+        assert json.loads(run("rm", "--yes", "--json", "a", "b").stdout)["deleted"] == ["a", "b"]
+        run("rm", "--yes", "--old", "u/r")
+        assert gateway.asked[-1].query == {"model": "u/r", "old": "1"}
 
 
 class TestChat:

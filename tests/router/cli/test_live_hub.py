@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.eventually import eventually
 from tests.factory import language_model
 from tests.fakes.hub import FakeFile, FakeHub
 from tests.gateway.process import Gateway, running
@@ -37,6 +38,9 @@ def hub(tmp_path: Path) -> Iterator[FakeHub]:
 
 def test_a_model_is_pulled_used_and_deleted(tmp_path: Path, hub: FakeHub) -> None:
     with running(tmp_path / "home", "--spare-workers", "0", HF_ENDPOINT=hub.url, NO_PROXY="127.0.0.1") as gateway:
+        dry = llamaherd(gateway, "pull", "--dry-run", REPOSITORY)
+        assert "tiny-F32.gguf" in dry.stdout, dry.stderr
+        assert json.loads(llamaherd(gateway, "models", "--json").stdout) == []
         pulled = llamaherd(gateway, "pull", MODEL)
         assert pulled.returncode == 0, pulled.stderr
         assert MODEL in pulled.stdout
@@ -47,8 +51,11 @@ def test_a_model_is_pulled_used_and_deleted(tmp_path: Path, hub: FakeHub) -> Non
         assert listed["memory"]["predicted"] > 0
         answer = llamaherd(gateway, "chat", MODEL.replace("F32", "f32"), "hello", "-n", "4")
         assert answer.returncode == 0, answer.stderr
-        removed = llamaherd(gateway, "rm", "--yes", MODEL)
-        assert removed.returncode == 0, removed.stderr
+        loaded = llamaherd(gateway, "rm", "--yes", MODEL)
+        assert loaded.returncode == 1
+        assert "unload it first" in loaded.stderr
+        assert llamaherd(gateway, "unload", MODEL).returncode == 0
+        eventually(lambda: llamaherd(gateway, "rm", "--yes", MODEL).returncode == 0, 10, "the model is deleted")
         assert json.loads(llamaherd(gateway, "models", "--json").stdout) == []
 
 

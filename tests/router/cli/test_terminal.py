@@ -95,14 +95,14 @@ def echo(asked: Asked) -> Answer:
 def test_a_chat_by_hand(gateway: StubGateway) -> None:
     gateway.on("POST", "/v1/chat/completions", echo)
     with terminal(gateway, "chat", "m") as session:
-        session.expect("Talking to m")
+        session.expect("leaves.\n> ")
         session.type("good morning\n")
-        session.expect("GOOD MORNING")
+        session.expect("GOOD MORNING\n> ")
         session.type("/stats\n")
-        session.expect("prompt tokens")
+        session.expect("in all ")
         session.type("/system Be brief.\n")
         session.type("again\n")
-        session.expect("AGAIN")
+        session.expect("AGAIN\n> ")
         session.type("\x04")
         assert session.end() == 0
     assert "loading 42%" in session.shown
@@ -117,7 +117,7 @@ def test_an_error_does_not_end_the_chat(gateway: StubGateway) -> None:
     with terminal(gateway, "chat", "m") as session:
         session.expect("> ")
         session.type("hello\n")
-        session.expect("error: too busy")
+        session.expect("error: too busy\n> ")
         session.type("/exit\n")
         assert session.end() == 0
 
