@@ -41,6 +41,9 @@ from router.scheduling.states import PROMISED, WITHOUT_WORKER, State, Trigger
 ROUNDS = 100
 """Settling ends long before; more rounds would mean two decisions that undo one another."""
 
+UNSETTLED_PAUSE = 1.0
+"""Seconds until the next look after that: a bug then costs some work, and not the service."""
+
 
 class Scheduler:
     """Owned by one task. `source` makes the jitter of restarts."""
@@ -218,7 +221,8 @@ class Scheduler:
             elif not self._look_around():
                 break
         else:
-            raise RuntimeError("the scheduler does not settle: two decisions undo one another")
+            ledger.record("", "unsettled", f"{ROUNDS} rounds of decisions that undo one another; looking again soon")
+            ledger.alarms.at(ledger.now + UNSETTLED_PAUSE)
         if ledger.busy_changed:
             ledger.busy_changed = False
             self._share_cores()

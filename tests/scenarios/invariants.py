@@ -47,6 +47,8 @@ class Invariants:
                 self._dispatched(request, child)
             case effects.Stop(child=child, reason=reason):
                 self._stopped(child, reason)
+            case effects.Record(decision="unsettled", reason=reason):
+                raise AssertionError(reason)
             case effects.EndRequest(request=request):
                 client = self._sim.clients[request]
                 assert not client.ended, f"request {request} ends twice: {client.outcome}, then {effect}"
