@@ -30,8 +30,9 @@ class ActivityMeter:
         self._last[pid] = now
         return True
 
-    def forget(self, pid: int) -> None:
-        self._last.pop(pid, None)
+    def keep(self, pids: set[int]) -> None:
+        """Forget all others."""
+        self._last = {pid: last for pid, last in self._last.items() if pid in pids}
 
     def _look(self, pid: int) -> tuple[int, int, int] | None:
         """CPU ticks, page faults and bytes read so far."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import msgspec
@@ -14,21 +15,31 @@ from router.scheduling.model import ModelEntry, Need
 HOST = "host"
 SETTLED_WITHIN = 64 << 20
 """Bytes by which two readings may differ and still agree."""
+APART = 0.2
+"""Seconds between two readings: the kernel frees the memory of a dead process bit by bit."""
+RECENT = 3.0
+"""Seconds after which an earlier reading says nothing any more."""
 WORTH_TELLING = 0.05
 """Part by which a measurement must differ from what is known to be told again."""
 
 
 class MemoryReader:
-    """Reads free memory; says whether the last two readings agree."""
+    """Reads free memory; says whether the last two readings agree. Times are monotonic seconds."""
 
     def __init__(self) -> None:
         self._last: int | None = None
+        self._at = -math.inf
 
-    def read(self) -> MemoryRead:
+    def pause(self, now: float) -> float:
+        """Seconds until a reading says more than the last one."""
+        return max(0.0, self._at + APART - now)
+
+    def read(self, now: float) -> MemoryRead:
         """Free bytes of main memory, within the limits of our control groups. Nothing where it cannot be read."""
         free = usable_memory()
-        settled = free is None or (self._last is not None and abs(free - self._last) <= SETTLED_WITHIN)
-        self._last = free
+        recent = now - self._at <= RECENT
+        settled = free is None or (recent and self._last is not None and abs(free - self._last) <= SETTLED_WITHIN)
+        self._last, self._at = free, now
         return MemoryRead(((HOST, free),) if free is not None else (), settled)
 
 

@@ -181,7 +181,9 @@ class Nursery:
             log.error("%s is not reaped %g s after SIGKILL", ward.child, budgets.kill)
             ward.listener.stuck(ward.child)
         else:
-            level = logging.DEBUG if rung is ladder.Rung.MESSAGE else logging.WARNING
+            # Nobody can ask a child that has not connected: a signal is the usual way to end it.
+            usual = ladder.Rung.MESSAGE if ward.connected else ladder.Rung.TERM
+            level = logging.DEBUG if rung <= usual else logging.WARNING
             log.log(level, "%s ended at rung %s", ward.child, rung.name.lower())
 
     # The end of a process

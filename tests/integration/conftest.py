@@ -7,17 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 
 from tests.fakes.herd import FakePlans, Herd
 
 MakeHerd = Callable[..., Awaitable[Herd]]
-
-
-@pytest.fixture(scope="session")
-def event_loop_policy() -> uvloop.EventLoopPolicy:
-    """The loop that the gateway runs on, whose timers and descriptors differ from the standard library's."""
-    return uvloop.EventLoopPolicy()
 
 
 @pytest.fixture

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from protocol.status import DeviceMemory, MemoryUse, UpdateStatus, WorkerState
 from router.scheduling.model import ModelEntry, Need
 from router.supervision.measuring import Measurements
-from router.supervision.memory import MemoryReader, measure
+from router.supervision.memory import APART, MemoryReader, measure
 from router.supervision.state import StateFolder
 
 MIB = 1 << 20
@@ -14,10 +16,18 @@ PREDICTED = ModelEntry("k", ("m",), (Need("host", 100 * MIB, (("8:1", 50 * MIB),
 
 def test_the_first_reading_settles_nothing_and_two_alike_do() -> None:
     reader = MemoryReader()
-    first, second = reader.read(), reader.read()
+    assert reader.pause(10.0) == 0.0
+    first = reader.read(10.0)
     assert [device for device, _ in first.free] == ["host"]
     assert not first.settled
-    assert second.settled
+    assert reader.pause(10.0) == pytest.approx(APART)
+    assert reader.read(10.01 + APART).settled
+
+
+def test_an_old_reading_settles_nothing() -> None:
+    reader = MemoryReader()
+    reader.read(10.0)
+    assert not reader.read(20.0).settled
 
 
 def test_what_is_anonymous_is_private_and_files_stay_shared() -> None:
