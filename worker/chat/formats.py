@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from worker.chat import channels, gemma4, harmony, minimax_m3
+from worker.chat import channels, gemma4, harmony, llama3, minimax_m3
 from worker.chat.content import content_only
 from worker.chat.json_calls import JsonCalls
 from worker.chat.named_calls import NamedCalls
@@ -378,9 +378,9 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         "llama-3",
-        JsonCalls(marks=("<|python_tag|>",), bare=True).read,
+        llama3.llama3,
         signs=(("<|start_header_id|>ipython<|end_header_id|>",), ("<|python_tag|>",)),
-        preserved_tokens=("<|python_tag|>",),
+        preserved_tokens=(llama3.PYTHON_TAG,),
     ),
     Format("generic", _GENERIC.read, signs=(("tools",),)),
     Format("content", content_only, signs=((),)),

@@ -34,29 +34,29 @@ class JsonCalls:
 
     def read(self, stream: Stream, syntax: OutputSyntax) -> Steps[None]:
         """The family's parser."""
-        if self.bare and syntax.tools:
-            yield from self._bare_start(stream, syntax)
+        yield from self.read_start(stream, syntax)
         yield from content_and_calls(
             stream,
             syntax,
             self.marks,
-            self._section,
+            self.read_section,
             calls_end_reasoning=self.calls_end_reasoning,
             dropped=self.dropped,
         )
 
-    def _bare_start(self, stream: Stream, syntax: OutputSyntax) -> Steps[None]:
-        """Calls at the very beginning of an answer, separated by white space, `;` or `,`."""
-        while True:
+    def read_start(self, stream: Stream, syntax: OutputSyntax) -> Steps[None]:
+        """Calls without a mark at the very beginning of an answer, separated by white space, `;` or `,`."""
+        while self.bare and syntax.tools:
             stream.attempt()
             yield from stream.spaces(" \n\r\t;,")
-            if (yield from stream.peek()) in {"{", "["} and (yield from self._section(stream, syntax, "")):
+            if (yield from stream.peek()) in {"{", "["} and (yield from self.read_section(stream, syntax, "")):
                 stream.commit()
                 continue
             stream.give_up()
             return
 
-    def _section(self, stream: Stream, syntax: OutputSyntax, mark: str) -> Steps[bool]:
+    def read_section(self, stream: Stream, syntax: OutputSyntax, mark: str) -> Steps[bool]:
+        """The calls behind a mark; False if there are none."""
         yield from stream.spaces()
         if (yield from stream.accept("[")):
             found = yield from self._list(stream, syntax)

@@ -48,21 +48,26 @@ def _call(stream: Stream, syntax: OutputSyntax) -> Steps[bool]:
     name, mark = yield from stream.head(("(",), _MAX_NAME_CHARS)
     if not mark or syntax.tool(name.strip()) is None:
         return False
-    call = OpenCall(stream, name.strip())
+    yield from read_arguments(stream, OpenCall(stream, name.strip()))
+    return True
+
+
+def read_arguments(stream: Stream, call: OpenCall) -> Steps[None]:
+    """Keyword arguments behind the opening parenthesis, and the closing one."""
     call.arguments("{")
     first = True
     while True:
         yield from stream.spaces(" \n\t,")
         if (yield from stream.accept(")")):
             call.arguments("}")
-            return True
+            return
         key, mark = yield from stream.head(("=",), _MAX_NAME_CHARS)
         if not mark:
-            return True
+            return
         call.arguments(f'{"" if first else ", "}"{quoted(key.strip())}": ')
         first = False
         if not (yield from _value(stream, call, 1)):
-            return True
+            return
 
 
 def _value(stream: Stream, call: OpenCall, depth: int) -> Steps[bool]:

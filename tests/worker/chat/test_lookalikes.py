@@ -115,3 +115,26 @@ def test_a_call_without_arguments_gets_an_empty_object() -> None:
 def test_ids_have_the_length_that_a_family_demands() -> None:
     answer = read(OutputSyntax(format="mistral", tools=TOOLS), ("[TOOL_CALLS]get_time[ARGS]{}",))
     assert len(answer.calls[0].id) == 9
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "arguments"),
+    [
+        ('{"name": "get_time", "parameters": {"city": "Rome"}}', "get_time", '{"city": "Rome"}'),
+        ('<|python_tag|>{"name": "get_time", "parameters": {"city": "Rome"}}', "get_time", '{"city": "Rome"}'),
+        ('<|python_tag|>get_time.call(city="Rome")', "get_time", '{"city": "Rome"}'),
+        ('<|python_tag|>print("hi")\n{"a": 1}', "python", '{"code": "print(\\"hi\\")\\n{\\"a\\": 1}"}'),
+        ("<|python_tag|>{1, 2}", "python", '{"code": "{1, 2}"}'),
+    ],
+)
+def test_what_may_stand_behind_the_python_tag(text: str, name: str, arguments: str) -> None:
+    syntax = OutputSyntax(format="llama-3", tools=(*TOOLS, tool("python")))
+    for fragments in cuts(text):
+        answer = read(syntax, fragments)
+        assert [(call.name, call.arguments) for call in answer.calls] == [(name, arguments)]
+        assert answer.content == ""
+
+
+def test_code_without_a_tool_for_it_is_content() -> None:
+    answer = read(OutputSyntax(format="llama-3", tools=TOOLS), ("<|python_tag|>print(1)",))
+    assert (answer.content, answer.calls) == ("<|python_tag|>print(1)", [])
