@@ -147,7 +147,11 @@ class Client:
                 f"the gateway at {self.url} does not answer (no reply for {self.timeout:g} s)", Exit.UNREACHABLE
             )
         if isinstance(error, ssl.SSLError):
-            return ClientError(f"no secure connection to {self.url}: {error.reason or error}", Exit.UNREACHABLE)
+            return ClientError(
+                f"no secure connection to {self.url}: {error.reason or error}\n"
+                "A certificate of your own is trusted when SSL_CERT_FILE names it.",
+                Exit.UNREACHABLE,
+            )
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
         return ClientError(
             f"no gateway at {self.url}: {reason}\n"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import socketserver
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -68,8 +70,24 @@ class StubGateway:
         return found if isinstance(found, Answer) else Answer(value=found)
 
 
+class _UnixServer(ThreadingHTTPServer):
+    """The same over a unix socket, whose clients have no address."""
+
+    address_family = socket.AF_UNIX
+
+    def server_bind(self) -> None:
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = "localhost", 0
+
+    def get_request(self) -> tuple[socket.socket, tuple[str, int]]:
+        connection, _ = self.socket.accept()
+        return connection, ("localhost", 0)
+
+
 @contextmanager
-def serving(gateway: StubGateway) -> Iterator[StubGateway]:
+def serving(gateway: StubGateway, path: str = "") -> Iterator[StubGateway]:
+    """Serves on loopback, or on a unix socket at `path`."""
+
     class RequestHandler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -94,10 +112,14 @@ def serving(gateway: StubGateway) -> Iterator[StubGateway]:
 
         do_GET = do_POST = do_DELETE = answer
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), RequestHandler)
+    server: ThreadingHTTPServer
+    if path:
+        server = _UnixServer(path, RequestHandler)  # type: ignore[arg-type]
+    else:
+        server = ThreadingHTTPServer(("127.0.0.1", 0), RequestHandler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    gateway.url = f"http://127.0.0.1:{server.server_port}"
+    gateway.url = f"unix:{path}" if path else f"http://127.0.0.1:{server.server_port}"
     try:
         yield gateway
     finally:
