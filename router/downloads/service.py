@@ -20,6 +20,7 @@ from protocol.download import (
     JobState,
     ModelRemoved,
     Partial,
+    Plan,
     PlanDownload,
     Planned,
     RemoveModel,
@@ -148,10 +149,16 @@ class Downloads:
         elif not job.over and not job.path:
             self._table.finish(job, JobState.CANCELLED)
             if purge and job.plan is not None:
-                blobs = tuple(file.blob for file in job.plan.files)
-                job.freed = await self.remove(RemoveModel(0, job.plan.repo, partials=blobs))
+                job.freed = await self._drop_partials(job.plan)
         if not job.over:
             await asyncio.shield(job.finished)
+
+    async def discard(self, job: Job, purge: bool = False) -> None:
+        """Take an ended job out of the table. `purge` drops what it left on the disk. Raises `DownloadError`."""
+        if purge and job.plan is not None and job.state is not JobState.DONE:
+            job.freed = await self._drop_partials(job.plan)
+            job.kept = 0
+        self._table.forget(job)
 
     def pause(self, job: Job) -> None:
         """Stop a job for now; what it fetched stays, also across a restart of the gateway. Raises `DownloadError`."""
@@ -207,6 +214,9 @@ class Downloads:
         return self._table.find(name)
 
     # Inside
+
+    async def _drop_partials(self, plan: Plan) -> int:
+        return await self.remove(RemoveModel(0, plan.repo, partials=tuple(file.blob for file in plan.files)))
 
     def _begin(self, choice: DownloadChoice, dry: bool = False) -> Job:
         job = self._table.begin(choice, dry)

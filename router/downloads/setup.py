@@ -23,6 +23,8 @@ def download_settings(settings: Settings, environ: Mapping[str, str]) -> Configu
         cache_dir=str(cache_folder(environ)),
         parallel=settings.downloads_parallel,
         rate_limit=settings.download_rate,
+        stall_timeout=settings.download_stall_timeout,
+        space_margin=settings.download_space_margin,
         offline=settings.offline,
     )
 

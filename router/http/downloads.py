@@ -88,8 +88,16 @@ class DownloadRoutes:
         return json_reply({**plan_entry(job := self._numbered(call.params["id"])), **job_entry(job)})
 
     async def cancel(self, call: Call) -> Response:
+        """End a download that runs, keeping it in the list; take one that has ended out of it."""
         job = self._numbered(call.params.get("id") or call.query.get("id") or "")
-        return await self._cancel(job, call.flag("purge", False))
+        purge = call.flag("purge", False)
+        if not job.over:
+            return await self._cancel(job, purge)
+        try:
+            await self._services.downloads.discard(job, purge)
+        except DownloadError as error:
+            raise from_wire(error.error) from error
+        return json_reply({"success": True, "state": job.state, "kept_bytes": job.kept, "freed_bytes": job.freed})
 
     async def pause(self, call: Call) -> Response:
         job = self._meant(decode(_job, await call.body()))

@@ -6,7 +6,7 @@ import { bytes, percent, seconds } from "./format.js";
 import { rereadSoon } from "./live.js";
 import { store } from "./store.js";
 
-const RUNNING = new Set(["queued", "planning", "downloading", "verifying"]);
+const RUNNING = new Set(["queued", "planning", "downloading", "verifying", "waiting"]);
 
 export function start() {
   const form = byId("pull-form");
@@ -62,13 +62,13 @@ function update(node, item) {
   bar.setAttribute("aria-label", `Download of ${item.reference}`);
   if (item.total) bar.value = item.done / item.total;
   else bar.removeAttribute("value");
-  setText(facts, item.error ? item.error : progress(item));
+  setText(facts, item.error?.message || item.reason || progress(item));
 }
 
 function progress({ done = 0, total = 0, rate = 0, eta = 0 }) {
   const parts = [total ? `${bytes(done)} of ${bytes(total)} (${percent(done / total)})` : bytes(done)];
   if (rate) parts.push(`${bytes(rate)}/s`);
-  if (eta) parts.push(`${seconds(eta)} left`);
+  if (eta > 0) parts.push(`${seconds(eta)} left`);
   return parts.join(" · ");
 }
 

@@ -191,6 +191,9 @@ def test_two_callers_one_transfer_one_cancel(hub: FakeHub, body: bytes, gateway:
     assert state(http) == "cancelled"
     assert ids(http) == []
     eventually(lambda: http.get("/downloads").json()["partials"], 5, "the partial is listed")
+    number = downloads(http)[0]["id"]
+    assert http.delete("/downloads", params={"id": number}).raise_for_status().json()["kept_bytes"] > 0
+    assert downloads(http) == []
     (partial,) = http.get("/downloads").json()["partials"]
     freed = http.delete("/models", params={"model": REPO, "purge": 1}).raise_for_status().json()["freed_bytes"]
     assert freed == partial["size"] > 0

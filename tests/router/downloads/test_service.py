@@ -172,3 +172,28 @@ async def test_deleting_says_what_was_freed(hub: FakeHub, office: Office) -> Non
     assert office.changes == 3
     with pytest.raises(DownloadError):
         await office.downloads.remove(RemoveModel(0, "no/where", paths=("x.gguf",)))
+
+
+async def test_an_ended_job_is_discarded_with_what_it_left(hub: FakeHub, office: Office) -> None:
+    hub.add(REPO, {MODEL: content(3_000_000)})
+    hub.arm(Fault.SLOW, 1_500_000)
+    job = await office.pull(REPO)
+    await office.shows(job, 500_000)
+    await office.downloads.cancel(job)
+    kept = job.kept
+    await office.downloads.discard(job, purge=True)
+    assert job.freed == kept
+    assert office.downloads.jobs() == []
+    assert not list(office.cache.glob("models--*"))
+
+
+async def test_different_plans_of_one_repository_are_two_jobs(hub: FakeHub, office: Office) -> None:
+    projector = content(50_000, 3)
+    hub.add(REPO, {MODEL: content(100_000), "tiny-Q8_0.gguf": content(200_000, 2), "mmproj-F16.gguf": projector})
+    one = await office.pull(f"{REPO}:Q4_K_M")
+    other = await office.pull(f"{REPO}:Q8_0")
+    assert one is not other
+    await office.done(one)
+    await office.done(other)
+    assert sum(hub.served.values()) == 350_000
+    assert len(list(office.cache.rglob("*.gguf"))) == 3
