@@ -88,6 +88,8 @@ def parse_presets(text: str, path: str = "") -> PresetFile:
     warnings: list[str] = []
     for number, raw in enumerate(re.split(r"\r\n|\n|\r", text), start=1):
         line = raw.strip()
+        if "\0" in line:
+            raise ConfigError(f"{path}:{number}: a zero byte; this is no text file")
         if not line or line[0] in ";#":
             continue
         header = _HEADER.match(line)

@@ -123,6 +123,8 @@ def path(value: str) -> str:
     """An absolute path with `~` resolved. Whether it exists is checked where it is opened."""
     if not value:
         raise BadValue("the path is empty")
+    if "\0" in value:
+        raise BadValue("the path has a zero byte")
     return os.path.abspath(os.path.expanduser(value))
 
 

@@ -118,6 +118,7 @@ BAD: list[tuple[Callable[[str], object], str]] = [
     (lv.gpu_layers, "some"),
     (lv.cache_type, "q2_k"),
     (v.path, ""),
+    (v.path, "a\0b"),
     (v.file_text, "/does/not/exist"),
     (lv.rope_scale, "0"),
     (lv.tensor_overrides, "exps"),

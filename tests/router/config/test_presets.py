@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -125,7 +126,7 @@ def test_a_mistake_for_all_fails_the_file(line: str) -> None:
         parse_presets(f"[*]\n{line}\n[a]\nmodel = /m.gguf")
 
 
-@pytest.mark.parametrize("text", ["[a", "just words", "[]", "= 3", "[a]\n[b] junk"])
+@pytest.mark.parametrize("text", ["[a", "just words", "[]", "= 3", "[a]\n[b] junk", "[a]\nmodel = /m\0.gguf"])
 def test_what_is_no_preset_file_fails_with_its_line(text: str) -> None:
     with pytest.raises(ConfigError, match=r"p\.ini:\d"):
         parse_presets(text, "p.ini")
@@ -148,3 +149,40 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path) -> None:
     (tmp_path / "p.ini").write_bytes(b"\xef\xbb\xbf[a]\nmodel = /m.gguf\n")
     assert read_presets(tmp_path / "p.ini").sections[0].name == "a"
+
+
+def test_no_text_gives_anything_but_presets_or_a_reason() -> None:
+    """Random lines of the alphabet that files are made of, damaged or not."""
+    chance = random.Random(7)
+    parts = [
+        "[",
+        "]",
+        "*",
+        "a",
+        "model",
+        "=",
+        " = ",
+        "ctx-size",
+        "4096",
+        "env.",
+        "A",
+        ";",
+        "#",
+        " ",
+        "\t",
+        "\\",
+        "\x00",
+        "é",
+        "no-mmap",
+        "on",
+    ]
+    understood = 0
+    for _ in range(3_000):
+        lines = ("".join(chance.choices(parts, k=chance.randint(0, 6))) for _ in range(chance.randint(0, 5)))
+        try:
+            file = parse_presets("\n".join(lines))
+        except ConfigError:
+            continue
+        understood += 1
+        assert all(found.name for found in file.sections)
+    assert understood > 100
