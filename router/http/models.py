@@ -146,7 +146,7 @@ def entry(
         "object": "model",
         "owned_by": "llamacpp",
         "created": int(now),
-        "status": status(model, view),
+        "status": status(model, view, now),
         "architecture": {
             "input_modalities": model.input_modalities if info is None else info.input_modalities,
             "output_modalities": ("text",) if info is None else info.output_modalities,
@@ -175,8 +175,11 @@ def entry(
     return value
 
 
-def status(model: Model, view: ModelView | None) -> dict[str, Any]:
-    """llama-server's word, and beside it what explains a failure or the progress of a load (0..1)."""
+def status(model: Model, view: ModelView | None, now: float) -> dict[str, Any]:
+    """llama-server's word, and beside it what explains a failure or the progress of a load (0..1).
+
+    `since` and `retry_at` (when a model that failed may be tried again) are Unix seconds, like `now`.
+    """
     value: dict[str, Any] = {
         "value": "unloaded" if view is None else view.status,
         "args": model.arguments(),
@@ -186,7 +189,10 @@ def status(model: Model, view: ModelView | None) -> dict[str, Any]:
         value.update(failed=True, reason=model.error)
     if view is None:
         return value
-    value["state"] = str(view.state)
+    skew = now - time.monotonic()
+    value.update(state=str(view.state), since=view.since + skew)
+    if view.retry_at:
+        value["retry_at"] = view.retry_at + skew
     if view.status == "loading":
         value.update(stage=view.stage, progress=view.progress)
     if view.reason:

@@ -118,9 +118,9 @@ class NativeServer:
     async def adapters(self, call: Call) -> Response:
         model = self._services.model(call, None)
         view = self._services.owner.view(model.key)
-        if view is None or view.status not in ("loaded", "loading", "sleeping"):
+        specs = model.parameters.adapters if model.parameters is not None else ()
+        if not specs or view is None or view.status not in ("loaded", "loading", "sleeping"):
             # A look does not load a model; what it would have is in its configuration.
-            specs = model.parameters.adapters if model.parameters is not None else ()
             return json_reply([_adapter(index, spec.path, spec.scale) for index, spec in enumerate(specs)])
         work = ListAdapters(request=0)
         return self._services.answer(call, sse.random_id("lora-"), model, work, SingleBody(_listed))

@@ -7,13 +7,14 @@ import json
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from protocol.chat import InfillPrompt, MixedPrompt, TextPrompt
 from protocol.codec import Work
 from protocol.embed import Embed, Embedded, Rerank, Reranked
 from protocol.generate import DeltaExtra, Generate, PromptProgress
-from protocol.load import ModelInfo
+from protocol.load import AdapterSpec, ModelInfo
 from protocol.slots import AdapterInfo, Adapters, ListAdapters, SetAdapters, SlotAction, SlotActionDone
 from protocol.status import SlotStatus, UpdateStatus, WorkerState
 from protocol.text import (
@@ -268,13 +269,20 @@ async def test_bad_slot_actions(path: str, filename: str) -> None:
 
 
 async def test_adapters() -> None:
-    async with gateway(play=answers) as running:
+    assert SMOL.parameters is not None
+    parameters = msgspec.structs.replace(SMOL.parameters, adapters=(AdapterSpec("/a.gguf"),))
+    tuned = msgspec.structs.replace(SMOL, parameters=parameters)
+    async with gateway(play=answers, models=[SMOL]) as running:
+        running.owner.load(SMOL)
+        assert (await get(running, "/lora-adapters", params={"model": "smol"})).json() == []
+        assert running.owner.works == []
+    async with gateway(play=answers, models=[tuned]) as running:
         unloaded = await get(running, "/lora-adapters", params={"model": "smol"})
         assert running.owner.works == []
-        running.owner.load(SMOL)
+        running.owner.load(tuned)
         listed = await get(running, "/lora-adapters", params={"model": "smol"})
         changed = await post(running, "/lora-adapters?model=smol", [{"id": 0, "scale": 0.25}])
-    assert unloaded.json() == []
+    assert unloaded.json()[0]["scale"] == 1.0
     assert listed.json() == [{"id": 0, "path": "/a.gguf", "scale": 0.5, "task_name": "", "prompt_prefix": ""}]
     assert changed.json() == {"success": True}
     assert running.owner.works[1].scales[0].scale == 0.25  # type: ignore[union-attr]
