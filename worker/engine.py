@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 
 from protocol.errors import ExitCode
 from protocol.load import Load, LoadParameters, ModelInfo
 from protocol.status import DeviceMemory
+from worker.kept_files import KeptFiles
 from worker.kv_cache import KvCache
+from worker.llama_adapter import Adapters
 from worker.llama_backend import CACHE_TYPES, build, devices, has_gpu
 from worker.llama_context import Context, ContextSizes, Outcome
 from worker.llama_log import EngineLog
@@ -32,6 +36,12 @@ from worker.placement import (
 from worker.prompt.errors import PromptError
 from worker.prompt.template import ChatTemplate
 from worker.shelf import Shelf
+from worker.slot_files import SlotFiles
+
+logger = logging.getLogger(__name__)
+
+KEEP_SECONDS = 5.0
+"""What keeping state may cost a worker that sleeps or ends."""
 
 Progress = Callable[[str, float], bool]
 """Told the stage of a load and how far it is; False ends the load."""
@@ -56,11 +66,12 @@ class Engine:
     """
 
     def __init__(self, load: Load, threads: Threads, log: EngineLog, progress: Progress) -> None:
-        parameters = load.parameters
+        self._parameters = parameters = load.parameters
         progress("weights", 0.0)
         self.model = Model(parameters, log, lambda fraction: progress("weights", fraction))
         try:
             _check_usable(self.model, parameters)
+            self.adapters = Adapters(self.model, parameters.adapters, log)
             if not progress("context", 0.0):
                 raise LoadAborted(parameters.model_path)
             self.context = self._make_context(parameters, threads, log)
@@ -78,6 +89,9 @@ class Engine:
                 shelf=Shelf(shelf_bytes(available_memory()), not self.has_states),
                 idle_cells=None if has_gpu() else IDLE_CELLS,
             )
+            self.fingerprint = f"{load.settings.load_key}, {self.context.n_ctx} cells, {build()}"
+            self.kept = self._open_kept(load)
+            self.slot_files = SlotFiles(load.settings.slot_save_path, self.fingerprint, self.cache, self.kept)
             self.template = _template(self.model, load.settings.chat_template)
             if not progress("warm-up", 0.0):
                 raise LoadAborted(parameters.model_path)
@@ -86,7 +100,25 @@ class Engine:
             self.close()
             raise
         self._log = log
-        self._parameters = parameters
+
+    def _open_kept(self, load: Load) -> KeptFiles | None:
+        """The kept state of this load key, its entries on the shelf; None if none is to be kept."""
+        settings = load.settings
+        if not settings.kv_keep_dir or not settings.kv_keep_bytes or load.parameters.embeddings:
+            return None
+        kept = KeptFiles(Path(settings.kv_keep_dir), settings.kv_keep_bytes, self.fingerprint)
+        try:
+            kept.load(self.cache.shelf)
+        except OSError as error:
+            logger.warning("no state is kept: %s", error)
+            return None
+        return kept
+
+    def keep_state(self) -> None:
+        """Write what is in the cache and on the shelf to disk, if that is wanted."""
+        if self.kept is not None:
+            self.cache.shelve_idle()
+            self.kept.save(self.cache.shelf, KEEP_SECONDS)
 
     def _make_context(self, parameters: LoadParameters, threads: Threads, log: EngineLog) -> Context:
         model = self.model
@@ -103,6 +135,7 @@ class Engine:
 
     def close(self) -> None:
         self.context.close()
+        self.adapters.close()
         self.model.close()
 
     def texts(self) -> ModelTexts:

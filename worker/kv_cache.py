@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from worker.cells import CellLedger
 from worker.prefix import RadixTree
-from worker.shelf import Entry, Shelf
+from worker.shelf import Entry, Namespace, Shelf, StateLost
 
 FETCH_GAIN = 32
 """Tokens that fetching a state from the shelf must save."""
@@ -74,7 +74,7 @@ class KvCache:
         self._scratch = n_sequences - 1
         self._free_ids = list(range(n_sequences - 2, -1, -1))
         self._tree = RadixTree()
-        self._namespaces: dict[int, Hashable] = {}
+        self._namespaces: dict[int, Namespace] = {}
         self._idle: dict[int, None] = {}
         """Idle sequences, least recently used first."""
 
@@ -87,14 +87,14 @@ class KvCache:
         """The tokens of an idle sequence, or the prompt of a running one."""
         return [int(token) for token in self._tree.tokens(sequence)]
 
-    def namespace(self, sequence: int) -> Hashable:
+    def namespace(self, sequence: int) -> Namespace:
         return self._namespaces[sequence]
 
     def decoded(self, sequence: int) -> int:
         """Tokens of a sequence that are in the cache."""
         return self.cells.length(sequence)
 
-    def match(self, tokens: Sequence[int], namespace: Hashable, gain: int = 1) -> Match:
+    def match(self, tokens: Sequence[int], namespace: Namespace, gain: int = 1) -> Match:
         """The best prefix for a prompt, of which one token at least is left to compute for its logits.
 
         `gain` is the number of tokens by which a promised prefix must exceed one that is there.
@@ -114,7 +114,7 @@ class KvCache:
             return min(common, decoded)
         return decoded if sequence in self._idle and decoded <= common else 0
 
-    def fetch(self, tokens: Sequence[int], namespace: Hashable, beyond: int) -> bool:
+    def fetch(self, tokens: Sequence[int], namespace: Namespace, beyond: int) -> bool:
         """Bring back from the shelf what it has of a prompt, if that is more than `beyond` tokens by a margin."""
         length, entry = self.shelf.find(tokens, namespace)
         length = min(length, len(tokens) - 1) if self.divisible else length
@@ -136,7 +136,11 @@ class KvCache:
         """Put the first `length` tokens of an entry into the cache."""
         for link, following in itertools.zip_longest(self.shelf.chain(entry), self.shelf.chain(entry)[1:]):
             target = sequence if link.start == 0 else self._scratch
-            if not self._memory.restore(target, link.state):
+            try:
+                restored = self._memory.restore(target, link.read())
+            except StateLost:
+                restored = False
+            if not restored:
                 self._memory.drop(self._scratch)
                 return False
             if target == self._scratch:
@@ -160,13 +164,57 @@ class KvCache:
         self._memory.drop(self._scratch)
         return state
 
+    def shelve_idle(self) -> None:
+        """Put a copy of every idle sequence on the shelf, the newest last."""
+        for sequence in list(self._idle):
+            self.keep(sequence, self.tokens(sequence))
+
+    def export(self, tokens: Sequence[int], namespace: Namespace) -> tuple[int, bytes]:
+        """How many tokens of a sequence are at hand, in the cache or on the shelf, and their state."""
+        probe = [*tokens, -1]  # one token more, so that the whole of `tokens` may match
+        match = self.match(probe, namespace)
+        if self.fetch(probe, namespace, match.length):
+            match = self.match(probe, namespace)
+        if not match.length:
+            return 0, b""
+        sequence = self.begin(tokens[: match.length], namespace)
+        self.adopt(sequence, match)
+        state = self._memory.save(sequence)
+        self.settle(sequence, tokens[: match.length])
+        return match.length, state
+
+    def import_state(self, tokens: Sequence[int], namespace: Namespace, state: bytes) -> bool:
+        """Take a saved sequence in as an idle one; False if there is no room or the state is of no use here."""
+        if not self.make_room(len(tokens)):
+            return False
+        sequence = self.begin(tokens, namespace)
+        if not self._memory.restore(sequence, state):
+            self.drop(sequence)
+            return False
+        self.cells.append(sequence, len(tokens))
+        self.settle(sequence, tokens)
+        return True
+
+    def erase(self, tokens: Sequence[int], namespace: Namespace) -> list[Entry]:
+        """Forget every idle sequence and kept state that is a prefix of `tokens`, or continues them.
+
+        Returns the kept states.
+        """
+        for sequence in self.idle_sequences:
+            if self._namespaces[sequence] == namespace and _same_beginning(self.tokens(sequence), tokens):
+                self.drop(sequence)
+        erased = [e for e in self.shelf if e.namespace == namespace and _same_beginning(e.tokens, tokens)]
+        for entry in erased:
+            self.shelf.remove(entry)
+        return erased
+
     def trim(self) -> None:
         """Move idle sequences to the shelf, least recently used first, until few enough of their cells are left."""
         running = [sequence for sequence in self._namespaces if sequence not in self._idle]
         while self._idle and self.cells.used - self.cells.held_by(running) > self._idle_cells:
             self.drop_idle()
 
-    def begin(self, tokens: Sequence[int], namespace: Hashable) -> int:
+    def begin(self, tokens: Sequence[int], namespace: Namespace) -> int:
         """A sequence id for a prompt that will now be decoded; drops the least recently used one if none is free.
 
         The caller runs no more sequences at once than there are ids.
@@ -220,7 +268,7 @@ class KvCache:
         if self.divisible:
             self._drop_covered(sequence, tokens, namespace)
 
-    def _drop_covered(self, sequence: int, tokens: Sequence[int], namespace: Hashable) -> None:
+    def _drop_covered(self, sequence: int, tokens: Sequence[int], namespace: Namespace) -> None:
         """Idle sequences that are a prefix of another cost an id and give nothing."""
         covering, _ = self._tree.longest(
             tokens,
@@ -277,3 +325,9 @@ class KvCache:
         if sequence in self._idle:
             del self._idle[sequence]
             self._idle[sequence] = None
+
+
+def _same_beginning(left: Sequence[int], right: Sequence[int]) -> bool:
+    """Whether one is a prefix of the other."""
+    length = min(len(left), len(right))
+    return list(left[:length]) == list(right[:length])

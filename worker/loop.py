@@ -8,20 +8,24 @@ from dataclasses import dataclass
 
 from protocol import codec
 from protocol.errors import ErrorKind, WireError
-from protocol.generate import Delta, DeltaExtra, Failed, PromptProgress, StepOutput, TokenLogprob
+from protocol.generate import Delta, DeltaExtra, Failed, LoraScale, PromptProgress, StepOutput, TokenLogprob
 from protocol.load import WorkerSettings
+from protocol.slots import Adapters, SetAdapters, SlotAction
 from protocol.status import SlotStatus
 from worker.batch import plan_prefill
 from worker.chat.formats import output_parser
+from worker.engine import Engine
 from worker.generation import Generation, timings
-from worker.kv_cache import KvCache, Match
-from worker.llama_context import Context, Outcome
+from worker.kv_cache import Match
+from worker.llama_adapter import normalized
+from worker.llama_context import Outcome
 from worker.llama_sampler import BadSampling, Sampler
-from worker.llama_vocabulary import Vocabulary
 from worker.prepared import PreparedGeneration, PreparedInputs
 from worker.reasoning_budget import BudgetState
 from worker.schema_rules import ConstraintError
 from worker.sequence import Phase, Sequence
+from worker.shelf import Namespace
+from worker.slot_files import SlotActionError
 from worker.slots import SlotTable
 from worker.step_cost import StepCost
 from worker.step_watch import StepWatch
@@ -52,33 +56,33 @@ class DecodeLoop:
 
     def __init__(
         self,
-        context: Context,
-        vocabulary: Vocabulary,
-        cache: KvCache,
-        n_slots: int,
+        engine: Engine,
         settings: WorkerSettings,
         watch: StepWatch,
         tally: Tally,
         send: Callable[[codec.FromChild], None],
         answer: Callable[[codec.Answer], None],
     ) -> None:
-        self.slots = SlotTable(n_slots)
-        self.cache = cache
+        self.slots = SlotTable(engine.n_slots)
+        self.cache = engine.cache
         self.cost = StepCost()
         self.changed = False
         """Whether slots have changed since the owner last looked."""
-        self._context = context
-        self._vocabulary = vocabulary
+        self._context = engine.context
+        self._adapters = engine.adapters
+        self._slot_files = engine.slot_files
+        self._vocabulary = engine.model.vocabulary
         self._settings = settings
         self._watch = watch
         self._tally = tally
         self._send = send
         self._answer = answer
-        self._choice = TokenChoice(vocabulary)
+        self._choice = TokenChoice(self._vocabulary)
         self._waiting: list[Sequence] = []
         self._generations: dict[int, Generation] = {}
+        self._namespace: Namespace = ()
         self._clock = time.monotonic
-        watch.guard(context.abort)
+        watch.guard(engine.context.abort)
 
     @property
     def busy(self) -> bool:
@@ -153,6 +157,39 @@ class DecodeLoop:
             if sequence.budget is not None:
                 sequence.budget.end_now()
 
+    def slot_action(self, action: SlotAction) -> None:
+        """Save, restore or erase what an idle slot ran last."""
+        if not 0 <= action.slot < len(self.slots):
+            self._refuse(action.request, f"slot {action.slot} does not exist: there are {len(self.slots)}", "id_slot")
+        elif self.slots.free(action.slot) < 0:
+            self._answer(Failed(action.request, WireError(ErrorKind.CONFLICT, f"slot {action.slot} is busy")))
+        else:
+            try:
+                self._answer(self._slot_files.run(action))
+            except SlotActionError as error:
+                self._answer(Failed(action.request, error.error))
+
+    def list_adapters(self, request: int) -> None:
+        self._answer(Adapters(request, self._adapters.info()))
+
+    def set_adapters(self, message: SetAdapters) -> None:
+        """Default scales from now on; what runs keeps its own."""
+        try:
+            self._adapters.defaults = self._scales(message.scales)
+        except BadSampling as error:
+            self._refuse(message.request, str(error), error.param)
+            return
+        self.list_adapters(message.request)
+
+    def _scales(self, scales: tuple[LoraScale, ...] | None) -> Namespace:
+        """The adapters of a request. Raises `BadSampling` for one that does not exist."""
+        if scales is None:
+            return self._adapters.defaults
+        for scale in scales:
+            if not 0 <= scale.id < len(self._adapters):
+                raise BadSampling(f"adapter {scale.id} does not exist: there are {len(self._adapters)}", "lora")
+        return normalized({scale.id: scale.scale for scale in scales})
+
     def stop(self, error: WireError) -> None:
         """End every request."""
         for request in self.requests:
@@ -218,6 +255,9 @@ class DecodeLoop:
         """Fill the batch: one token of every decoding sequence, then prompt tokens within the step's budget."""
         decoding = [sequence for sequence in self.slots if sequence.phase is Phase.DECODE]
         prompts = self._ready_prompts()
+        self._choose_namespace([*decoding, *prompts])
+        decoding = [sequence for sequence in decoding if sequence.namespace == self._namespace]
+        prompts = [sequence for sequence in prompts if sequence.namespace == self._namespace]
         while not self.cache.make_room(len(decoding) + bool(prompts)):
             self._park_youngest()
             decoding = [sequence for sequence in decoding if sequence.phase is Phase.DECODE]
@@ -240,6 +280,15 @@ class DecodeLoop:
                     _Part(sequence, share.n_tokens, batch.extend(tokens, sequence.n_past, sequence.id, outputs))
                 )
         return parts
+
+    def _choose_namespace(self, ready: list[Sequence]) -> None:
+        """A step computes with one set of adapters; where several are wanted, they take turns."""
+        wanted = sorted({sequence.namespace for sequence in ready})
+        if len(wanted) > 1:
+            self._namespace = next((n for n in wanted if n > self._namespace), wanted[0])
+        elif wanted:
+            self._namespace = wanted[0]
+        self._adapters.apply(self._context.handle, self._namespace)
 
     def _prompt_room(self, chunk: int, n_decoding: int) -> int:
         """As much of a chunk as there are cells for, idle tails dropped."""
@@ -411,6 +460,7 @@ class DecodeLoop:
             self._waiting.remove(sequence)
             return
         if sequence.id >= 0:
+            self._slot_files.last[sequence.slot] = (tuple(sequence.tokens[: sequence.n_past]), sequence.namespace)
             self.cache.settle(sequence.id, sequence.tokens[: sequence.n_past])
             sequence.id = -1
         self.slots.clear(sequence)
@@ -489,7 +539,7 @@ class DecodeLoop:
             tokens=list(prompt.tokens),
             n_prompt=n_prompt,
             limit=message.max_tokens if message.max_tokens >= 0 else n_ctx,
-            namespace=None,
+            namespace=self._scales(message.adapters),
             arrived=self._clock(),
         )
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from worker.prepared import OutputMask, PreparedGeneration
 from worker.reasoning_budget import ReasoningBudget
+from worker.shelf import Namespace
 from worker.text_output import TextOutput
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Sequence:
     n_prompt: int
     limit: int
     """Most tokens to generate."""
-    namespace: Hashable
+    namespace: Namespace
     arrived: float
     phase: Phase = Phase.WAITING
     slot: int = -1

@@ -14,6 +14,7 @@ from protocol.errors import ErrorKind, ExitCode, ProtocolViolation, WireError
 from protocol.generate import Failed
 from protocol.lanes import Lane, WorkLane
 from protocol.load import Dying, Load, Loaded
+from protocol.slots import SetAdapters, SlotAction
 from protocol.status import WorkerState
 from worker.embedding_loop import EmbeddingLoop
 from worker.engine import Engine, Threads, choose_threads
@@ -143,8 +144,15 @@ class Worker:
             self._answer(Failed(ready.request, WireError(ErrorKind.CANCELLED, "cancelled")))
         elif isinstance(ready, PreparedGeneration | PreparedInputs):
             self._loop.submit(ready)
+        elif isinstance(self._loop, EmbeddingLoop):
+            message = "this model is loaded for embeddings: it has no slots or adapters to act on"
+            self._answer(Failed(ready.request, WireError(ErrorKind.NOT_SUPPORTED, message)))
+        elif isinstance(ready, SlotAction):
+            self._loop.slot_action(ready)
+        elif isinstance(ready, SetAdapters):
+            self._loop.set_adapters(ready)
         else:
-            self._answer(Failed(ready.request, WireError(ErrorKind.NOT_SUPPORTED, "this model does not do that")))
+            self._loop.list_adapters(ready.request)
 
     def _pull_control(self) -> None:
         while (message := self._wire.control.pop()) is not None:
@@ -195,6 +203,8 @@ class Worker:
         if self._loop is not None:
             self._loop.stop(WireError(ErrorKind.CANCELLED, "the worker is shut down"))
         self._reporter.change(WorkerState.STOPPING)
+        if self._engine is not None:
+            self._engine.keep_state()
         raise WorkerEnds(ExitCode.OK)
 
     # Loading, sleeping, waking
@@ -264,17 +274,7 @@ class Worker:
                 tally=self._tally,
                 answer=self._answer,
             )
-        return DecodeLoop(
-            engine.context,
-            engine.model.vocabulary,
-            engine.cache,
-            engine.n_slots,
-            load.settings,
-            self._watch,
-            self._tally,
-            self._wire.send,
-            self._answer,
-        )
+        return DecodeLoop(engine, load.settings, self._watch, self._tally, self._wire.send, self._answer)
 
     def _sleep(self) -> None:
         if self._engine is None or self._load is None:
@@ -282,6 +282,7 @@ class Worker:
         if self._held or self._wire.work or self._inbox:
             self._reporter.change(WorkerState.READY, "declined to sleep: it holds work")
             return
+        self._engine.keep_state()
         model = Model(self._load.parameters, self._log, vocab_only=True)
         self._preparation.replace_vocabulary(model.vocabulary)
         self._board.slots, self._board.kv_used, self._board.kv_total = tuple, lambda: 0, 0

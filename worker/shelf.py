@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from worker.prefix import RadixTree
+
+Namespace = tuple[tuple[int, float], ...]
+"""What a state depends on besides its tokens: the adapters and their scales."""
 
 LEAST_TAIL = 32
 """Tokens below which a tail is not worth keeping: computing it again is as quick."""
 
 
+class StateLost(Exception):
+    """A state that cannot be read any longer: it is computed again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Tokens and the state of those from `start` on; the ones before are in `parent`."""
+    """Tokens and the state of those from `start` on; the ones before are in `parent`.
+
+    `state` is in memory, or is read each time it is needed.
+    """
 
     number: int
     tokens: tuple[int, ...]
-    namespace: Hashable
+    namespace: Namespace
     start: int
     parent: Entry | None
-    state: bytes
+    state: bytes | Callable[[], bytes]
 
     @property
     def n_bytes(self) -> int:
-        return len(self.state) + 4 * len(self.tokens)
+        """Bytes of memory."""
+        return 4 * len(self.tokens) + (len(self.state) if isinstance(self.state, bytes) else 0)
+
+    def read(self) -> bytes:
+        return self.state if isinstance(self.state, bytes) else self.state()
 
 
 class Shelf:
@@ -55,7 +69,7 @@ class Shelf:
                 link = link.parent
             yield from reversed(chain)
 
-    def find(self, tokens: Sequence[int], namespace: Hashable) -> tuple[int, Entry | None]:
+    def find(self, tokens: Sequence[int], namespace: Namespace) -> tuple[int, Entry | None]:
         """The entry with the longest usable prefix of `tokens`, and its length."""
 
         def usable(number: int, common: int) -> int:
@@ -68,7 +82,7 @@ class Shelf:
         self._touch(number)
         return length, self._entries[number]
 
-    def put(self, tokens: Sequence[int], namespace: Hashable, save: Callable[[int], bytes]) -> Entry | None:
+    def put(self, tokens: Sequence[int], namespace: Namespace, save: Callable[[int], bytes]) -> Entry | None:
         """Keep a sequence; `save(start)` gives the state of its tokens from `start` on. None if it is not worth it."""
         start, parent = self.find(tokens, namespace)
         if start == len(tokens):
@@ -81,7 +95,12 @@ class Shelf:
         return self.add(tuple(tokens), namespace, start, parent, state)
 
     def add(
-        self, tokens: tuple[int, ...], namespace: Hashable, start: int, parent: Entry | None, state: bytes
+        self,
+        tokens: tuple[int, ...],
+        namespace: Namespace,
+        start: int,
+        parent: Entry | None,
+        state: bytes | Callable[[], bytes],
     ) -> Entry | None:
         """Keep a state that exists already; None if it is larger than the budget."""
         entry = Entry(self._next, tokens, namespace, start, parent, state)
