@@ -25,17 +25,29 @@ from router.cli.transfers import downloads, error_text, find, is_active
 @click.option("--every", default=0.5, show_default=True, help="Seconds between two looks.")
 @click.option("--cancel", metavar="NAME", help="Cancel one, by its name or id. What is there is kept and resumed.")
 @click.option("--purge", is_flag=True, help="With --cancel: delete what is there.")
+@click.option("--pause", metavar="NAME", help="Stop one until it is resumed, also over a restart of the gateway.")
+@click.option("--resume", metavar="NAME", help="Go on with a paused one.")
 @json_option
-def command(client: Client, watch: bool, every: float, cancel: str | None, purge: bool, as_json: bool) -> None:
-    """Show downloads with their progress; cancel one."""
+def command(
+    client: Client,
+    watch: bool,
+    every: float,
+    cancel: str | None,
+    purge: bool,
+    pause: str | None,
+    resume: str | None,
+    as_json: bool,
+) -> None:
+    """Show downloads with their progress; cancel, pause or resume one."""
     if cancel is not None:
-        found = find(downloads(client), cancel)
-        if found is None:
-            raise ClientError(f"there is no download '{cancel}'", Exit.NOT_FOUND)
-        answer = client.delete(f"/downloads/{found['id']}", purge=purge or None)
-        print_json(answer) if as_json else print(
-            f"cancelled {cancel}; {display.size(answer.get('kept_bytes') or 0)} kept"
-        )
+        answer = client.delete(f"/downloads/{meant(client, cancel)['id']}", purge=purge or None)
+        kept = display.size(answer.get("kept_bytes") or 0)
+        print_json(answer) if as_json else print(f"cancelled {cancel}; {kept} kept")
+        return
+    if pause is not None or resume is not None:
+        verb, name = ("pause", pause) if pause is not None else ("resume", str(resume))
+        answer = client.post(f"/downloads/{verb}", {"id": meant(client, str(name))["id"]})
+        print_json(answer) if as_json else print(f"{verb}d {name}")
         return
     if as_json:
         print_json(downloads(client))
@@ -79,3 +91,11 @@ def eta(item: dict[str, Any]) -> str:
     seconds = item.get("eta")
     known = is_active(item) and isinstance(seconds, int | float) and seconds >= 0
     return display.duration(seconds) if known else ""
+
+
+def meant(client: Client, name: str) -> dict[str, Any]:
+    """The download of this name. Raises `ClientError`."""
+    found = find(downloads(client), name)
+    if found is None:
+        raise ClientError(f"there is no download '{name}'", Exit.NOT_FOUND)
+    return found

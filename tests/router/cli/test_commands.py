@@ -263,6 +263,13 @@ class TestDownloads:
         assert gateway.asked[-1].query == {"purge": "1"}
         assert run("downloads", "--cancel", "nothing").exit_code == Exit.NOT_FOUND
 
+    @pytest.mark.parametrize("verb", ["pause", "resume"])
+    def test_one_is_paused_and_resumed(self, verb: str, gateway: StubGateway, run: Run) -> None:
+        gateway.on("GET", "/downloads", {"data": [job("paused")]})
+        gateway.on("POST", f"/downloads/{verb}", {"success": True})
+        assert run("downloads", f"--{verb}", "u/r").stdout == f"{verb}d u/r\n"
+        assert gateway.asked[-1].body == {"id": 7}
+
     def test_rm_asks_first(self, gateway: StubGateway, run: Run) -> None:
         gateway.on("DELETE", "/models", {"success": True, "freed_bytes": 2_000_000})
         assert run("rm", "u/r", input="n\n").exit_code == Exit.FAILED
