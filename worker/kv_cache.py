@@ -68,7 +68,7 @@ class KvCache:
     ) -> None:
         self.divisible = divisible
         self.cells = CellLedger(n_cells)
-        self.shelf = shelf or Shelf(0, divisible)
+        self.shelf = Shelf(0, divisible) if shelf is None else shelf
         self._idle_cells = n_cells if idle_cells is None else idle_cells
         self._memory = memory
         self._scratch = n_sequences - 1
