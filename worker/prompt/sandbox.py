@@ -27,8 +27,8 @@ from worker.prompt.limits import Meter, RenderLimits, flat_size
 
 MAX_INT_BITS = 256
 _WIDE_FORMAT = re.compile(r"\d{6,}|\*")
-_ALLOWED_CHANGES = frozenset({"append", "extend", "insert", "pop", "update"})
-"""Changes of lists and mappings that published templates make; their values are copies for one rendering."""
+ALLOWED_CHANGES = frozenset({"append", "extend", "insert", "pop", "update"})
+"""Changes of lists and mappings that published templates make. Who renders gives them values that may change."""
 _GROWING_METHODS = frozenset({"ljust", "rjust", "center", "zfill", "expandtabs"})
 
 
@@ -112,7 +112,7 @@ class TemplateEnvironment(SandboxedEnvironment):
         self.filters["slice"] = self._slice
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        if modifies_known_mutable(obj, attr) and attr not in _ALLOWED_CHANGES:
+        if modifies_known_mutable(obj, attr) and attr not in ALLOWED_CHANGES:
             return False
         return super().is_safe_attribute(obj, attr, value)
 

@@ -226,3 +226,17 @@ def test_tools_are_described_in_words_where_the_template_knows_none() -> None:
     assert rendered.text.endswith(f"[user]Hi[assistant]{call}[user]Result of get_time:\n12:00[assistant]")
     without = template.render(ChatPrompt((USER,), tools=(TOOL,), tool_choice="none"))
     assert without.text == "[user]Hi[assistant]"
+
+
+def test_a_template_that_changes_its_messages_changes_nothing_else() -> None:
+    source = "{% set _ = messages.append({'content': 'more'}) %}{% for m in messages %}{{ m.content }},{% endfor %}"
+    template = ChatTemplate(source, "", "")
+    prompt = ChatPrompt((USER,))
+    assert template.render(prompt).text == "Hi,more,"
+    assert template.render(prompt).text == "Hi,more,"
+
+
+def test_the_opening_is_what_the_generation_prompt_adds() -> None:
+    source = "{{ messages[0].content }}{% if add_generation_prompt %}<|answer|>{% else %}<|end|>{% endif %}"
+    assert ChatTemplate(source, "", "").render(ChatPrompt((USER,))).syntax.prefix == "answer|>"
+    assert ChatTemplate(PLAIN, "", "").render(ChatPrompt((USER,))).syntax.prefix == "[assistant]"
