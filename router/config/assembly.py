@@ -114,10 +114,7 @@ class Assembler:
         if not path:
             raise BadValue("names no model: set 'model' to a GGUF file, or 'hf-repo' to a repository of the hub")
         mmproj = effective.text(Target.SOURCE, "mmproj")
-        auto = effective.first(Target.SOURCE, "mmproj_auto")
-        if auto is not None and auto.value is False:
-            mmproj = ""
-        elif not mmproj and found is not None and path == found.model:
+        if not mmproj and found is not None and path == found.model:
             mmproj = found.mmproj
         parameters = load_parameters_from(effective, path, mmproj)
         parameters = self._placed(parameters, effective)
@@ -127,7 +124,7 @@ class Assembler:
             folder = str(state_folder(self._settings) / "kv" / key)
             worker = msgspec.structs.replace(worker, kv_keep_dir=folder, kv_keep_bytes=self._settings.kv_keep)
         facts = self._facts(path, model.source)
-        projector = self._companion(mmproj, "mmproj") if facts is not None else None
+        projector = self._companion(parameters.mmproj_path, "mmproj") if facts is not None else None
         draft = self._companion(parameters.draft.model_path, "model") if facts is not None else None
         gpu = self._machine.gpu if parameters.n_gpu_layers else ""
         predictions: tuple[Prediction, ...] = ()

@@ -108,7 +108,7 @@ def request_from(effective: Effective, recommended: Mapping[str, int | float]) -
 
 
 def load_parameters_from(effective: Effective, model_path: str, mmproj_path: str) -> LoadParameters:
-    """The load parameters of the file at `model_path`. Raises `BadValue`."""
+    """The load parameters of the file at `model_path`; without a projector where that was said. Raises `BadValue`."""
     fields = _fields(effective, Target.LOAD)
     mode = fields.pop("load_mode", None)
     if mode is not None:
@@ -116,6 +116,8 @@ def load_parameters_from(effective: Effective, model_path: str, mmproj_path: str
         fields.setdefault("mmap", mode[0])
         fields.setdefault("mlock", mode[1])
     unapplied = fields.pop("lora_unapplied", False)
+    if fields.pop("mmproj_auto", True) is False:
+        mmproj_path = ""
     parameters: LoadParameters = msgspec.structs.replace(
         LoadParameters(model_path, mmproj_path), draft=_draft(effective), **fields
     )

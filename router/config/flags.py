@@ -61,7 +61,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(("-hf", "-hfr", "--hf-repo"), _F, "hf_repo", v.text, "USER/REPO[:QUANT]", "LLAMA_ARG_HF_REPO", "Serve a model of the hub."),
     Option(("-hff", "--hf-file"), _F, "hf_file", v.text, "FILE", "LLAMA_ARG_HF_FILE", "File within that repository."),
     Option(("-mm", "--mmproj"), _F, "mmproj", v.path, "FILE", "LLAMA_ARG_MMPROJ", "Multimodal projector."),
-    Option(("--mmproj-auto",), _F, "mmproj_auto", v.boolean, "", "LLAMA_ARG_MMPROJ_AUTO", "Use a projector found beside the model.", ("--no-mmproj", "--no-mmproj-auto")),
+    Option(("--mmproj-auto",), _L, "mmproj_auto", v.boolean, "", "LLAMA_ARG_MMPROJ_AUTO", "Use a projector found beside the model.", ("--no-mmproj", "--no-mmproj-auto")),
     Option(("--models-dir",), _S, "models_dir", v.path, "FOLDER", "LLAMA_ARG_MODELS_DIR", "Folder of GGUF files, two levels deep."),
     Option(("--models-preset",), _S, "models_preset", v.path, "FILE", "LLAMA_ARG_MODELS_PRESET", "INI file of presets."),
     Option(("--hf-cache",), _S, "hf_cache", v.boolean, help="Serve what the hub cache holds.", off=("--no-hf-cache",)),

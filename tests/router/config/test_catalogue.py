@@ -15,6 +15,7 @@ from router.config.lookup import assign
 from router.config.machine import Machine
 from router.config.option import Assignment
 from tests.factory import embedding_model, language_model, lora_adapter, not_a_model, reranking_model, truncated
+from tests.router.config import gguf_bytes as g
 
 MACHINE = Machine(threads=4, memory=64 << 30)
 GPU_MACHINE = Machine(threads=4, memory=64 << 30, backends=("cpu", "cuda"), gpu="CUDA0")
@@ -250,6 +251,22 @@ class TestPresets:
     ) -> None:
         text = f"[a]\nmodel = {folder / 'small.gguf'}\nctv = q8_0\nfa = off\n"
         assert "flash attention" in catalogue(tmp_path, environ, text).resolve("a").error
+
+    def test_a_projector_beside_the_model_is_used_unless_it_is_not_wanted(
+        self, folder: Path, tmp_path: Path, environ: dict[str, str]
+    ) -> None:
+        (folder / "seeing").mkdir()
+        language_model(folder / "seeing" / "model.gguf")
+        entries = [g.string("general.architecture", "clip"), g.flag("clip.has_vision_encoder", True)]
+        g.write(folder / "seeing" / "mmproj.gguf", g.header(entries))
+        found = configure(given(models_dir=folder), environ, MACHINE).catalogue.resolve("seeing")
+        assert found.input_modalities == ("text", "image")
+        everywhere = catalogue(tmp_path, environ, "[*]\nno-mmproj = on\n", models_dir=folder)
+        given_to_all = catalogue(tmp_path, environ, "", models_dir=folder, no_mmproj="on")
+        for model in (everywhere.resolve("seeing"), given_to_all.resolve("seeing")):
+            assert model.input_modalities == ("text",)
+            assert model.parameters is not None
+            assert model.parameters.mmproj_path == ""
 
     def test_a_loading_mode_on_the_command_line_replaces_mmap_of_a_preset(
         self, folder: Path, tmp_path: Path, environ: dict[str, str]

@@ -28,7 +28,7 @@ STRUCTS = {
     Target.REQUEST: RequestDefaults,
     Target.MODEL: Traits,
 }
-DERIVED = {"load_mode", "lora_unapplied"}
+DERIVED = {"load_mode", "lora_unapplied", "mmproj_auto"}
 """Fields that are worked into others."""
 
 
