@@ -2,26 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import Counter, Histogram
 
-Observe = Callable[[float], None]
+from router.metrics.series import Family
 
 _WAITS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 _GAPS = (0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 10.0)
 _LOADS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0)
 
+Observe = Callable[[float], None]
+
+
+def _histogram(name: str, documentation: str, buckets: tuple[float, ...]) -> Family[Histogram]:
+    return Family(lambda: Histogram(f"llamaherd_{name}", documentation, ["model"], registry=None, buckets=buckets))
+
+
+def _counter(name: str, documentation: str, *labels: str) -> Family[Counter]:
+    return Family(lambda: Counter(f"llamaherd_{name}", documentation, labels, registry=None))
+
 
 class _ModelMetrics:
-    """The metrics of requests to one model. Looking a child up by its label costs more than counting with it."""
+    """The recorders of requests to one model. Looking a label up costs more than counting with it."""
 
-    def __init__(self, model: str, waits: Histogram, first: Histogram, gaps: Histogram, whole: Histogram) -> None:
-        self.waited: Observe = waits.labels(model).observe
-        self.first_token: Observe = first.labels(model).observe
-        self.gap: Observe = gaps.labels(model).observe
-        self.whole: Observe = whole.labels(model).observe
-        self.ends: dict[str, Callable[[], None]] = {}
+    def __init__(self, model: str, owner: Observations) -> None:
+        self.waited = _recorder(owner.queue_wait, model)
+        self.first_token = _recorder(owner.first_token_after, model)
+        self.gap = _recorder(owner.inter_token, model)
+        self.whole = _recorder(owner.request, model)
+
+
+def _recorder(family: Family[Histogram], model: str) -> Observe:
+    series = family.part(model)
+    observe = series.metric.labels(model).observe
+
+    def record(value: float) -> None:
+        series.touched = True
+        observe(value)
+
+    return record
 
 
 class Observations:
@@ -31,28 +51,38 @@ class Observations:
     """
 
     def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-
-        def histogram(name: str, documentation: str, buckets: tuple[float, ...]) -> Histogram:
-            return Histogram(f"llamaherd_{name}", documentation, ["model"], registry=registry, buckets=buckets)
-
-        def counter(name: str, documentation: str, *labels: str) -> Counter:
-            return Counter(f"llamaherd_{name}", documentation, labels, registry=registry)
-
-        self._queue_wait = histogram("queue_wait_seconds", "From arrival until a worker got the request", _WAITS)
-        self._first_token = histogram("first_token_seconds", "From arrival to the first token", _WAITS)
-        self._inter_token = histogram("inter_token_seconds", "Gaps between tokens of one answer", _GAPS)
-        self._request = histogram("request_seconds", "From arrival to the end of the answer", _WAITS)
-        self._load = histogram("load_seconds", "From the decision to load until the model was ready", _LOADS)
-        self._requests = counter("requests", "Requests by how they ended", "model", "end")
-        self._loads = counter("loads", "Loads by result", "model", "result")
-        self._evictions = counter("evictions", "Models that left memory without being asked to", "model", "reason")
-        self._swaps = counter("swaps", "Models that left to make room for another one")
-        self._exits = counter("worker_exits", "Worker processes that ended, by reason", "model", "reason")
-        self._restarts = counter("worker_restarts", "Workers started again after a crash", "model")
-        self._retries = counter("requests_retried", "Requests sent to a second worker after a crash", "model")
-        self._downloads = counter("downloads_finished", "Downloads by result", "result")
+        self.queue_wait = _histogram("queue_wait_seconds", "From arrival until a worker got the request", _WAITS)
+        self.first_token_after = _histogram("first_token_seconds", "From arrival to the first token", _WAITS)
+        self.inter_token = _histogram("inter_token_seconds", "Gaps between tokens of one answer", _GAPS)
+        self.request = _histogram("request_seconds", "From arrival to the end of the answer", _WAITS)
+        self._load = _histogram("load_seconds", "From the decision to load until the model was ready", _LOADS)
+        self._requests = _counter("requests", "Requests by how they ended", "model", "end")
+        self._loads = _counter("loads", "Loads by result", "model", "result")
+        self._evictions = _counter("evictions", "Models that left memory without being asked to", "model", "reason")
+        self._swaps = _counter("swaps", "Models that left to make room for another one")
+        self._exits = _counter("worker_exits", "Worker processes that ended, by reason", "model", "reason")
+        self._restarts = _counter("worker_restarts", "Workers started again after a crash", "model")
+        self._retries = _counter("requests_retried", "Requests sent to a second worker after a crash", "model")
+        self._downloads = _counter("downloads_finished", "Downloads by result", "result")
+        self._swaps.part()
         self._models: dict[str, _ModelMetrics] = {}
+        self._counts: dict[tuple[str, str], Callable[[], None]] = {}
+
+    def text(self) -> Iterator[bytes]:
+        """All of it in the text format 0.0.4, in pieces."""
+        for family in (self.queue_wait, self.first_token_after, self.inter_token, self.request, self._load):
+            yield from family.text()
+        for counter in (
+            self._requests,
+            self._loads,
+            self._evictions,
+            self._swaps,
+            self._exits,
+            self._restarts,
+            self._retries,
+            self._downloads,
+        ):
+            yield from counter.text()
 
     def gaps(self, model: str) -> Observe:
         """The recorder of gaps of one model, called once per token."""
@@ -66,42 +96,49 @@ class Observations:
 
     def request_ended(self, model: str, end: str, after: float) -> None:
         """`end` is a finish reason, or the kind of the error."""
-        metrics = self._of(model)
-        metrics.whole(after)
-        count = metrics.ends.get(end)
+        self._of(model).whole(after)
+        count = self._counts.get((model, end))
         if count is None:
-            count = metrics.ends[end] = self._requests.labels(model, end).inc
+            count = self._counts[model, end] = self._requests.part(model).metric.labels(model, end).inc
+        self._requests.part(model).touched = True
         count()
 
     def request_retried(self, model: str) -> None:
-        self._retries.labels(model).inc()
+        _count(self._retries, model)
 
     def loaded(self, model: str, after: float) -> None:
-        self._loads.labels(model, "ok").inc()
-        self._load.labels(model).observe(after)
+        _count(self._loads, model, "ok")
+        _recorder(self._load, model)(after)
 
     def load_failed(self, model: str) -> None:
-        self._loads.labels(model, "failed").inc()
+        _count(self._loads, model, "failed")
 
     def evicted(self, model: str, reason: str) -> None:
-        """`reason` is `swap` where another model takes the room, else why it left (`idle`, `memory`)."""
-        self._evictions.labels(model, reason).inc()
+        """`reason` is `swap` where another model takes the room, `idle` where nobody used it."""
+        _count(self._evictions, model, reason)
         if reason == "swap":
-            self._swaps.inc()
+            swaps = self._swaps.part()
+            swaps.touched = True
+            swaps.metric.inc()
 
     def worker_ended(self, model: str, reason: str) -> None:
-        self._exits.labels(model, reason).inc()
+        _count(self._exits, model, reason)
 
     def worker_restarted(self, model: str) -> None:
-        self._restarts.labels(model).inc()
+        _count(self._restarts, model)
 
     def download_ended(self, result: str) -> None:
         """`done`, `cancelled` or `failed`."""
-        self._downloads.labels(result).inc()
+        _count(self._downloads, result)
 
     def _of(self, model: str) -> _ModelMetrics:
         metrics = self._models.get(model)
         if metrics is None:
-            histograms = (self._queue_wait, self._first_token, self._inter_token, self._request)
-            metrics = self._models[model] = _ModelMetrics(model, *histograms)
+            metrics = self._models[model] = _ModelMetrics(model, self)
         return metrics
+
+
+def _count(family: Family[Counter], *labels: str) -> None:
+    series = family.part(labels[0])
+    series.touched = True
+    series.metric.labels(*labels).inc()

@@ -5,12 +5,14 @@ import shutil
 import subprocess
 
 import pytest
+from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from protocol.errors import ErrorKind, WireError
 from protocol.generate import ChoiceEnd, Completed, Delta, Parked, ResumePoint, Usage
 from protocol.status import Counters, DeviceMemory, MemoryUse
-from router.metrics.exposition import Metrics
+from router.metrics import series
+from router.metrics.exposition import Metrics, number
 from router.metrics.observations import Observations
 from router.metrics.snapshot import DeviceSample, DownloadSample, ModelSample, Snapshot
 from router.metrics.totals import RATE_WINDOW, ModelTotals, add
@@ -131,11 +133,46 @@ async def test_the_loop_goes_on_during_a_scrape() -> None:
             turns += 1
             await asyncio.sleep(0)  # noqa: TID251
 
+    metrics = Metrics(Observations(), source, State)
+    for model in source.snapshot.models:
+        metrics.observations.dispatched(model.model, 0.1)
+        metrics.observations.request_ended(model.model, "eos", 1.0)
     counting = asyncio.create_task(count())
-    await Metrics(Observations(), source, State).scrape()
+    await metrics.scrape()
     done = True
     await counting
-    assert turns > 20
+    assert turns > 5
+
+
+def test_what_did_not_change_is_not_rendered_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    rendered: list[str] = []
+    original = series.render
+
+    def noting(family: Metric) -> bytes:
+        rendered.append(family.name)
+        return original(family)
+
+    metrics = Metrics(Observations(), Source(), State)
+    observe_everything(metrics)
+    metrics.observations.first_token("other", 1.0)
+    first = scrape(metrics)
+    monkeypatch.setattr(series, "render", noting)
+    assert scrape(metrics)["llamaherd_first_token_seconds_count", "m"] == 1
+    assert rendered == []
+    metrics.observations.first_token("other", 2.0)
+    changed = scrape(metrics)
+    assert rendered == ["llamaherd_first_token_seconds"]
+    assert changed["llamaherd_first_token_seconds_sum", "other"] == 3.0
+    assert changed["llamaherd_first_token_seconds_sum", "m"] == first["llamaherd_first_token_seconds_sum", "m"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (True, "1"), (1.5, "1.5"), (1e22, "1e+22"), (float("inf"), "+Inf"), (float("nan"), "NaN")],
+)
+def test_numbers_are_written_as_prometheus_reads_them(value: float, text: str) -> None:
+    assert number(value) == text
+    assert str(float(text)) == str(float(value))
 
 
 def test_text_of_names_is_escaped() -> None:
