@@ -59,42 +59,64 @@ def _detach(ledger: Ledger, model: Model, report: ExitReport) -> None:
 
 def _died(ledger: Ledger, model: Model, worker: Worker, report: ExitReport) -> None:
     """A worker ended by itself, or was killed for being wedged."""
-    loading = model.state in _LOADING
     words = describe(report)
-    may_retry = _is_out_of_memory(report) and not model.memory_retried and _may_evict_more(ledger, model)
-    if loading and (_is_load_error(report) or (_is_out_of_memory(report) and not may_retry)):
-        _count(ledger, model, worker, loading=True)
-        model.retry_at = ledger.now + _pause(ledger, model)
-        model.memory_retried = False
-        ledger.move(model, Trigger.FAILED, words)
-        _detach(ledger, model, report)
-        ledger.record(model.key, "fail", words)
-        _retry_or_end(ledger, worker, words)
-        ledger.end_waiting(model, ErrorKind.LOAD_FAILED, words, max(0.0, model.retry_at - ledger.now))
-        return
-    if loading and may_retry:
-        model.memory_retried = True
-        model.must_evict = 1
-        model.retry_at = 0.0
-        ledger.move(model, Trigger.CRASHED, words)
-        _detach(ledger, model, report)
-        ledger.record(model.key, "retry", f"{words}: another model is evicted, then it loads once more")
-        _retry_or_end(ledger, worker, words)
-        return
+    if model.state not in _LOADING:
+        _crashed(ledger, model, worker, report, words, loading=False)
+    elif _is_out_of_memory(report) and not model.memory_retried and _may_evict_more(ledger, model):
+        _load_with_more_memory(ledger, model, worker, report, words)
+    elif _is_load_error(report) or _is_out_of_memory(report):
+        _cannot_be_loaded(ledger, model, worker, report, words)
+    else:
+        _crashed(ledger, model, worker, report, words, loading=True)
+
+
+def _load_with_more_memory(ledger: Ledger, model: Model, worker: Worker, report: ExitReport, words: str) -> None:
+    """Once per load: another model is evicted, then it is tried again."""
+    model.memory_retried = True
+    model.must_evict = 1
+    model.retry_at = 0.0
+    ledger.move(model, Trigger.CRASHED, words)
+    _detach(ledger, model, report)
+    ledger.record(model.key, "retry", f"{words}: another model is evicted, then it loads once more")
+    _retry_or_end(ledger, worker, words)
+
+
+def _cannot_be_loaded(ledger: Ledger, model: Model, worker: Worker, report: ExitReport, words: str) -> None:
+    """The worker said why it cannot load: waiting would not help those who wait."""
+    model.memory_retried = False
+    _count(ledger, model, worker, loading=True)
+    cooldown, delay = _delay(ledger, model)
+    model.retry_at = ledger.now + delay
+    ledger.move(model, Trigger.FAILED, words)
+    _detach(ledger, model, report)
+    ledger.record(model.key, "cooldown" if cooldown else "fail", f"{words}; next start in {delay:.1f} s")
+    _retry_or_end(ledger, worker, words)
+    ledger.end_waiting(model, ErrorKind.LOAD_FAILED, words, delay)
+
+
+def _crashed(ledger: Ledger, model: Model, worker: Worker, report: ExitReport, words: str, *, loading: bool) -> None:
+    """Restart after a pause for those who may be tried again, or open a cooldown."""
     _strike(ledger, model, worker, loading, words)
-    open_cooldown = backoff.cooled_off(len(model.failures), ledger.policy)
-    delay = ledger.policy.cooldown if open_cooldown else _pause(ledger, model)
+    cooldown, delay = _delay(ledger, model)
     model.retry_at = ledger.now + delay
     ledger.alarms.at(model.retry_at)
-    ledger.move(model, Trigger.FAILED if open_cooldown else Trigger.CRASHED, words)
+    ledger.move(model, Trigger.FAILED if cooldown else Trigger.CRASHED, words)
     _detach(ledger, model, report)
-    ledger.record(model.key, "cooldown" if open_cooldown else "backoff", f"{words}; next start in {delay:.1f} s")
+    ledger.record(model.key, "cooldown" if cooldown else "backoff", f"{words}; next start in {delay:.1f} s")
     _retry_or_end(ledger, worker, words)
-    if open_cooldown:
+    if cooldown:
         ledger.end_waiting(model, ErrorKind.UNAVAILABLE, f"{words}; paused after {len(model.failures)} failures", delay)
     elif loading:
         _give_up_after_loads(ledger, model, words)
     announce(ledger, model)
+
+
+def _delay(ledger: Ledger, model: Model) -> tuple[bool, float]:
+    """Whether a cooldown opens, and the seconds until the next start."""
+    failures = len(model.failures)
+    if backoff.cooled_off(failures, ledger.policy):
+        return True, ledger.policy.cooldown
+    return False, backoff.pause(failures, ledger.policy, ledger.random)
 
 
 def _is_load_error(report: ExitReport) -> bool:
@@ -108,10 +130,6 @@ def _is_out_of_memory(report: ExitReport) -> bool:
 
 def _may_evict_more(ledger: Ledger, model: Model) -> bool:
     return any(not other.pin for other in ledger.resident() if other is not model)
-
-
-def _pause(ledger: Ledger, model: Model) -> float:
-    return backoff.pause(len(model.failures), ledger.policy, ledger.random)
 
 
 def _count(ledger: Ledger, model: Model, worker: Worker, *, loading: bool) -> None:
@@ -183,4 +201,4 @@ def describe(report: ExitReport) -> str:
         else f"the worker exited with code {report.exit_code}"
     )
     last = next((line.strip() for line in reversed(report.stderr) if line.strip()), "")
-    return f"{text} ({last})" if last and last not in text else text
+    return text if not last or last in text or text in last else f"{text} ({last})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from router.scheduling import queue
+from router.scheduling.budget import occupied
 from router.scheduling.events import Child, ExitReport
 from router.scheduling.ledger import Ledger
 from router.scheduling.records import Model, Request
@@ -36,6 +37,8 @@ class ModelView(Struct, frozen=True, omit_defaults=True):
     parked: int = 0
     pin: bool = False
     resident: bool = False
+    reserved: tuple[tuple[str, int], ...] = ()
+    """Bytes per device that the budget is charged for it; a shared file is charged here in full."""
     blocked: str = ""
     load_seconds: float = 0.0
     last_used: float = 0.0
@@ -95,6 +98,7 @@ def model_view(model: Model) -> ModelView:
         parked=sum(request.parked for request in lines),
         pin=model.pin,
         resident=model.resident,
+        reserved=tuple(occupied([worker.needs]).items()) if worker and worker.charged else (),
         blocked=model.blocked,
         load_seconds=model.load_seconds,
         last_used=model.last_used,

@@ -6,7 +6,7 @@ from protocol.errors import ErrorKind
 from router.scheduling import effects, events
 from router.scheduling.events import ExitReason
 from router.scheduling.states import State
-from tests.router.scheduling.rig import Rig, entry
+from tests.router.scheduling.rig import Rig, entry, host
 
 
 def test_requests_without_output_are_retried_once_and_the_others_get_an_error() -> None:
@@ -17,7 +17,9 @@ def test_requests_without_output_are_retried_once_and_the_others_get_an_error() 
     rig.exit(child, -11, ExitReason.SIGNAL, stderr=("GGML_ASSERT failed", ""))
     assert rig.ended() == {answered: ErrorKind.WORKER_DIED}
     assert rig.error(answered) == "the worker was ended by signal 11 (GGML_ASSERT failed)"
-    assert rig.view("a").exit.exit_code == -11
+    report = rig.view("a").exit
+    assert report is not None
+    assert report.exit_code == -11
     rig.up("a")
     rig.post(events.RequestAnswered(silent))
     assert {silent, waiting} == {e.request for e in rig.all if isinstance(e, effects.Dispatch) and e.child != child}
@@ -109,6 +111,27 @@ def test_a_file_that_cannot_be_loaded_fails_its_waiters_at_once_with_the_reason(
     assert rig.state("a") is State.FAILED
     rig.ask("a")
     assert rig.state("a") is State.SPAWNING, "the file may have been repaired"
+
+
+def test_a_load_that_fails_each_time_opens_a_cooldown_too() -> None:
+    rig = Rig(entry("a"), cooldown_failures=2, cooldown=300.0)
+    for _ in range(2):
+        rig.ask("a")
+        rig.connect(rig.child("a"))
+        rig.exit(rig.child("a"), 64, ExitReason.LOAD_ERROR, message="not a GGUF file", stderr=("E: not a GGUF file",))
+    assert rig.one(effects.EndRequest).error.retry_after == 300.0
+    assert rig.view("a").retry_at == rig.now + 300.0
+    rig.wait(100.0)
+    refused = rig.ask("a")
+    assert rig.one(effects.EndRequest).error.retry_after == 200.0
+    assert rig.error(refused).endswith("not a GGUF file"), "a line that repeats the message is left out"
+
+
+def test_a_model_that_can_have_no_room_is_shown_as_failed_with_the_numbers() -> None:
+    rig = Rig(entry("a", needs=host(200)), budget=(("host", 100),))
+    rig.post(events.LoadAsked("a"))
+    assert rig.state("a") is State.FAILED
+    assert "200 B needed on host, the budget is 100 B" in rig.view("a").reason
 
 
 def test_a_process_that_cannot_be_started_is_a_failure_like_any_other() -> None:

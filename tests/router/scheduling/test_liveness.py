@@ -38,8 +38,10 @@ def test_a_silent_worker_is_pinged_and_then_replaced() -> None:
     rig.wait(0.2)
     assert rig.one(effects.Kill) == effects.Kill(child, events.ExitReason.WEDGED, dump=True)
     rig.exit(child, -9)
-    assert rig.view("a").exit.reason == "wedged"
-    assert "does not answer" in rig.view("a").exit.message
+    report = rig.view("a").exit
+    assert report is not None
+    assert report.reason == "wedged"
+    assert "does not answer" in report.message
     rig.up("a")
     assert rig.dispatched() == [request]
 
