@@ -32,23 +32,20 @@ class ModelTotals:
     """The counters of one model over all its workers."""
 
     def __init__(self) -> None:
+        self.total = Counters()
         self._ended = Counters()
+        """What workers counted that are no more."""
         self._worker: Hashable = None
-        self._current = Counters()
         self._points: deque[tuple[float, Counters]] = deque()
 
     def update(self, worker: Hashable, counters: Counters, now: float) -> None:
         """What `worker` (one incarnation) has counted by now; a new worker closes the account of the one before."""
         if worker != self._worker:
-            self._ended = add(self._ended, self._current)
+            self._ended = self.total
             self._worker = worker
-        self._current = counters
+        self.total = add(self._ended, counters)
         if not self._points or now - self._points[-1][0] >= RATE_STEP:
             self._points.append((now, self.total))
-
-    @property
-    def total(self) -> Counters:
-        return add(self._ended, self._current)
 
     def rates(self, now: float) -> tuple[float, float]:
         """Prompt and generated tokens per second of computing them, within the window; 0 without any."""
