@@ -65,7 +65,7 @@ class Gateway:
         except ApiError as error:
             await error_reply(dialect, error)(scope, receive, state)
         except ClientGone:
-            log.info("%s %s: 499, the client left", scope["method"], scope["path"])
+            log.debug("%s %s: 499, the client left", scope["method"], scope["path"])
         except Exception:
             if state.started:
                 raise

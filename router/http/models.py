@@ -159,6 +159,7 @@ def entry(
         "memory": {"predicted": sum(need_bytes(prediction.need()) for prediction in model.predictions)},
     }
     if view is not None:
+        value["memory"]["reserved"] = sum(size for _, size in view.reserved)
         value["requests"] = {"running": view.running, "waiting": view.waiting}
         if view.blocked:
             value["blocked"] = view.blocked
