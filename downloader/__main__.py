@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from downloader.service import Downloader
 from protocol.bootstrap import Bootstrap, read_bootstrap
@@ -52,6 +53,7 @@ class Process:
         pump.start()
         loop.add_signal_handler(signal.SIGTERM, stop.set)
         self._beat(loop)
+        loop.set_exception_handler(_crash)
         await stop.wait()
         await self._downloader.close()
         self._channel.close(_LINGER)
@@ -75,6 +77,13 @@ class Process:
     def _status(self, nonce: int) -> UpdateStatus:
         self._revision += 1
         return UpdateStatus(self._revision, WorkerState.READY, answers=nonce, step=self._beats)
+
+
+def _crash(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """A fault of ours in a callback. The router sees the process end, starts a new one and rebuilds the queue."""
+    loop.default_exception_handler(context)
+    if "exception" in context:
+        os._exit(ExitCode.CRASH)
 
 
 def main() -> int:

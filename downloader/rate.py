@@ -11,8 +11,9 @@ HEADROOM = 1.25
 def shares(limit: float, measured: Mapping[int, float]) -> dict[int, float]:
     """Share out `limit` bytes per second among jobs by their measured rates.
 
-    A job slower than an equal share keeps a little more than it uses, so that it can grow; the others divide the
-    rest equally, and what is left after that goes to all alike. A job that was not measured yet (a negative rate) counts as fast. No limit (0) is no share (0).
+    A job slower than an equal share keeps a little more than it uses, so that it can grow; the others divide the rest
+    equally, and what is left after that goes to all alike. A job that was not measured yet (a negative rate) counts as
+    fast. No limit (0) is no share (0).
     """
     if limit <= 0:
         return dict.fromkeys(measured, 0.0)

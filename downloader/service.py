@@ -14,11 +14,13 @@ import msgspec
 
 from downloader import locks, space
 from downloader.activejob import ActiveJob
+from downloader.deletion import remove, settle_cancelled
 from downloader.faults import DownloadFault, transient
-from downloader.jobwire import Fetched, FilePhase, JobMode, JobSpec, Removed
+from downloader.jobwire import Fetched, FilePhase, JobMode, JobSpec
 from downloader.planning import make_plan
 from downloader.queue import DownloadQueue
 from downloader.rate import shares
+from downloader.reporter import Reporter, contents
 from downloader.retry import backoff
 from downloader.runner import job_process
 from downloader.store import Store, default_cache_dir
@@ -30,10 +32,8 @@ from protocol.download import (
     DownloadChoice,
     DownloadDone,
     DownloadFailed,
-    DownloadProgress,
     JobState,
     ModelRemoved,
-    Partial,
     Plan,
     PlanDownload,
     Planned,
@@ -42,7 +42,7 @@ from protocol.download import (
     StartDownload,
     ToDownloader,
 )
-from protocol.errors import ErrorKind, ExitCode
+from protocol.errors import ErrorKind, ExitCode, WireError
 
 TICK = 0.1
 """Seconds between two looks at the disk, and between two reports of numbers."""
@@ -66,9 +66,7 @@ class Downloader:
         self._store = Store(default_cache_dir(environment))
         self._jobs: dict[int, ActiveJob] = {}
         self._queue = DownloadQueue()
-        self._partials: tuple[Partial, ...] = ()
-        self._revision = 0
-        self._shown = DownloadProgress(0)
+        self._reporter = Reporter(send)
         self._ticks = 0
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -128,37 +126,12 @@ class Downloader:
 
     async def _remove(self, message: RemoveModel) -> None:
         try:
-            freed = 0
-            if message.paths or message.superseded:
-                freed = await self._remove_files(message)
-            freed += await asyncio.to_thread(self._drop_partials, message)
+            freed = await remove(message, self._store, self._spec(JobMode.REMOVE), contents(self._jobs.values()))
         except DownloadFault as fault:
             self._send(DownloadFailed(message.job, fault.wire, fault.retryable))
         else:
             self._send(ModelRemoved(message.job, freed))
         await self._look_for_partials()
-
-    async def _remove_files(self, message: RemoveModel) -> int:
-        spec = msgspec.structs.replace(
-            self._spec(JobMode.REMOVE), repo=message.repo, paths=message.paths, superseded=message.superseded
-        )
-        async with job_process(spec) as process:
-            async for line in process.lines():
-                if isinstance(line, Removed):
-                    return line.freed
-        raise DownloadFault(ErrorKind.INTERNAL, "a deleting job ended without an answer")
-
-    def _drop_partials(self, message: RemoveModel) -> int:
-        wanted = set(message.partials)
-        busy = self._busy_blobs()
-        freed = 0
-        for blob in {each.blob for each in self._store.partials() if each.repo == message.repo}:
-            if (blob in wanted or "*" in wanted) and (message.repo, blob) not in busy:
-                freed += self._store.drop_unpublished(message.repo, blob)
-                locks.sweep(self._store.lock(message.repo, blob))
-        if freed:
-            self._store.prune(message.repo)
-        return freed
 
     # The life of a job
 
@@ -170,10 +143,13 @@ class Downloader:
                 await self._fetch(job, plan)
         except DownloadFault as fault:
             self._send(DownloadFailed(job.job, fault.wire, fault.retryable))
+        except OSError as error:
+            words = f"the cache {self._store.root} cannot be used: {error}"
+            self._send(DownloadFailed(job.job, WireError(ErrorKind.INTERNAL, words), retryable=True))
         except asyncio.CancelledError:
             if not job.cancelled:
                 raise  # the whole downloader ends
-            self._send(await asyncio.to_thread(self._settle_cancelled, job))
+            self._send(await asyncio.to_thread(settle_cancelled, job, self._store))
         finally:
             self._queue.remove(job.job)
             del self._jobs[job.job]
@@ -306,22 +282,6 @@ class Downloader:
             self._start_jobs()
             self._publish()
 
-    def _settle_cancelled(self, job: ActiveJob) -> DownloadCancelled:
-        """Tidy up behind a killed job."""
-        plan = job.plan
-        if plan is None:
-            return DownloadCancelled(job.job)
-        kept = freed = 0
-        for file in plan.files:
-            locks.sweep(self._store.lock(plan.repo, file.blob))
-            if job.purge:
-                freed += self._store.drop_unpublished(plan.repo, file.blob)
-            elif not self._store.has_blob(plan.repo, file):
-                kept += self._store.bytes_of(plan.repo, file)
-        if job.purge:
-            self._store.prune(plan.repo)
-        return DownloadCancelled(job.job, kept, freed)
-
     # The queue and the numbers
 
     def _start_jobs(self) -> None:
@@ -329,17 +289,7 @@ class Downloader:
             self._jobs[number].turn.set()
 
     def _space(self, number: int, plan: Plan) -> Space:
-        mine = {(plan.repo, file.blob) for file in plan.files}
-        reserved: dict[tuple[str, str], int] = {}
-        for other in self._queue.claims(number):
-            for file in other.files:
-                reserved[other.repo, file.blob] = file.size - self._store.bytes_of(other.repo, file)
-        return Space(
-            missing=self._store.missing(plan),
-            free=space.free_bytes(self._store.root),
-            reserved=sum(size for blob, size in reserved.items() if blob not in mine),
-            margin=self._settings.space_margin,
-        )
+        return space.space_for(plan, self._queue.claims(number), self._store, self._settings.space_margin)
 
     def _spec(self, mode: JobMode) -> JobSpec:
         return JobSpec(mode, str(self._store.root), os.getpid(), self._token)
@@ -350,10 +300,6 @@ class Downloader:
             process = running[number].process
             if process is not None:
                 process.set_rate(rate)
-
-    def _busy_blobs(self) -> set[tuple[str, str]]:
-        plans = [job.plan for job in self._jobs.values() if job.plan is not None]
-        return {(plan.repo, file.blob) for plan in plans for file in plan.files}
 
     def _tick_soon(self) -> None:
         if self._timer is None:
@@ -374,21 +320,10 @@ class Downloader:
             self._tick_soon()
 
     def _publish(self) -> None:
-        """Send the level if it differs from what was sent last."""
-        busy = self._busy_blobs()
-        level = DownloadProgress(
-            revision=self._revision,
-            jobs=tuple(job.progress() for job in self._jobs.values()),
-            partials=tuple(each for each in self._partials if (each.repo, each.blob) not in busy),
-        )
-        if level == self._shown and self._revision:
-            return
-        self._revision += 1
-        self._shown = msgspec.structs.replace(level, revision=self._revision)
-        self._send(self._shown)
+        self._reporter.publish(self._jobs.values())
 
     async def _look_for_partials(self) -> None:
-        self._partials = tuple(await asyncio.to_thread(self._store.partials))
+        await self._reporter.look_for_partials(self._store)
         self._publish()
 
     def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from downloader.faults import DownloadFault
-from protocol.download import Space
+from downloader.store import Store
+from protocol.download import Plan, Space
 from protocol.errors import ErrorKind
 
 
@@ -16,6 +18,19 @@ def free_bytes(folder: Path) -> int:
         folder = folder.parent
     status = os.statvfs(folder)
     return status.f_bavail * status.f_frsize
+
+
+def space_for(plan: Plan, claims: Iterable[Plan], store: Store, margin: int) -> Space:
+    """What a plan needs beside those of other jobs; content that it shares with them is not reserved twice."""
+    mine = {(plan.repo, file.blob) for file in plan.files}
+    reserved: dict[tuple[str, str], int] = {}
+    for other in claims:
+        for file in other.files:
+            if (other.repo, file.blob) not in mine:
+                reserved[other.repo, file.blob] = file.size - store.bytes_of(other.repo, file)
+    return Space(
+        missing=store.missing(plan), free=free_bytes(store.root), reserved=sum(reserved.values()), margin=margin
+    )
 
 
 def no_space(space: Space, folder: Path) -> DownloadFault:
