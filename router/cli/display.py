@@ -33,7 +33,7 @@ STATE_STYLES = {
     "unloaded": "dim",
 }
 MINIMUM_WIDTH = 60
-PIPE_WIDTH = 240
+PIPE_WIDTH = 4096
 
 
 def console(stream: IO[str] | None = None) -> Console:
