@@ -6,7 +6,9 @@ the primitives means "more text, please". So a parser reads like one for a compl
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator, Sequence
+from functools import lru_cache
 from typing import TypeVar
 
 from protocol.generate import ToolCallDelta
@@ -17,14 +19,31 @@ Steps = Generator[None, None, T]
 Sink = Callable[[str], None]
 
 
-def held_back(text: str, markers: Sequence[str]) -> int:
-    """How many characters at the end of `text` could be the beginning of a marker."""
-    longest = min(len(text), max((len(marker) for marker in markers), default=1) - 1)
-    for size in range(longest, 0, -1):
-        tail = text[-size:]
-        if any(marker.startswith(tail) for marker in markers):
-            return size
-    return 0
+class Markers:
+    """Texts to look for. Made once for each set of them: a stream looks at every token."""
+
+    def __init__(self, markers: tuple[str, ...]) -> None:
+        by_length = sorted(markers, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, by_length)) if markers else "(?!)")
+        self._beginnings = {marker[:size] for marker in markers for size in range(1, len(marker))}
+        self._longest = max(map(len, self._beginnings), default=0)
+
+    def find(self, text: str) -> tuple[int, str] | None:
+        """Position and name of the marker that comes first; of several at one place, the longest."""
+        found = self._pattern.search(text)
+        return None if found is None else (found.start(), found.group())
+
+    def held_back(self, text: str) -> int:
+        """How many characters at the end of `text` could be the beginning of a marker."""
+        for size in range(min(len(text), self._longest), 0, -1):
+            if text[-size:] in self._beginnings:
+                return size
+        return 0
+
+
+@lru_cache(maxsize=512)
+def _markers(texts: tuple[str, ...]) -> Markers:
+    return Markers(texts)
 
 
 class Stream:
@@ -83,28 +102,25 @@ class Stream:
 
     def until(self, markers: Sequence[str], sink: Sink) -> Steps[str]:
         """Pass text to `sink` up to the earliest marker, which is removed and returned; "" at the end of the text."""
+        wanted = _markers(tuple(markers))
         while True:
-            found = earliest(self.text, markers)
-            if found is not None:
+            found = wanted.find(self.text)
+            keep = 0 if self.ended else wanted.held_back(self.text)
+            if found is not None and found[0] + keep < len(self.text):
                 position, marker = found
-                rest = self.text[position:]
-                longer = any(other != marker and other.startswith(rest) for other in markers)
-                if not longer or self.ended:
-                    sink(self.take(position))
-                    self.take(len(marker))
-                    return marker
                 sink(self.take(position))
-            else:
-                keep = 0 if self.ended else held_back(self.text, markers)
-                sink(self.take(len(self.text) - keep))
-                if self.ended:
-                    return ""
+                self.take(len(marker))
+                return marker
+            sink(self.take(len(self.text) - keep))
+            if self.ended:
+                return ""
             yield
 
     def head(self, markers: Sequence[str], limit: int) -> Steps[tuple[str, str]]:
         """Read a short text and the marker behind it; the marker is "" if none comes within `limit` characters."""
+        wanted = _markers(tuple(markers))
         while True:
-            found = earliest(self.text, markers)
+            found = wanted.find(self.text)
             if found is not None and found[0] <= limit:
                 position, marker = found
                 text = self.take(position)
@@ -154,18 +170,6 @@ class Stream:
         while not self.text and not self.ended:
             yield
         return self.text[:1]
-
-
-def earliest(text: str, markers: Sequence[str]) -> tuple[int, str] | None:
-    """Position and name of the marker that comes first; of several at one place, the longest."""
-    best: tuple[int, str] | None = None
-    for marker in markers:
-        position = text.find(marker)
-        if position >= 0 and (
-            best is None or position < best[0] or (position == best[0] and len(marker) > len(best[1]))
-        ):
-            best = (position, marker)
-    return best
 
 
 class StreamParser:

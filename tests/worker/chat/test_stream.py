@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from worker.chat.pieces import Content, Piece, Reasoning
-from worker.chat.stream import Steps, Stream, StreamParser, held_back
+from worker.chat.stream import Markers, Steps, Stream, StreamParser
 
 
 def _run(program: Callable[[Stream], Steps[None]], *fragments: str) -> list[list[Piece]]:
@@ -14,10 +14,18 @@ def _run(program: Callable[[Stream], Steps[None]], *fragments: str) -> list[list
 
 
 def test_only_what_may_become_a_marker_is_held_back() -> None:
-    assert held_back("a <tool", ("<tool_call>",)) == 5
-    assert held_back("a <b", ("<tool_call>",)) == 0
-    assert held_back("<<<", ("<<",)) == 1
-    assert held_back("text", ()) == 0
+    assert Markers(("<tool_call>",)).held_back("a <tool") == 5
+    assert Markers(("<tool_call>",)).held_back("a <b") == 0
+    assert Markers(("<<",)).held_back("<<<") == 1
+    assert Markers(()).held_back("text") == 0
+
+
+def test_the_earliest_marker_is_found_and_the_longest_of_a_place() -> None:
+    markers = Markers(("</a>", "</a>!", "."))
+    assert markers.find("x</a>!.") == (1, "</a>!")
+    assert markers.find("x. </a>") == (1, ".")
+    assert markers.find("x") is None
+    assert Markers(()).find("x") is None
 
 
 def test_text_streams_at_once_up_to_a_possible_marker() -> None:
@@ -40,6 +48,14 @@ def test_of_two_markers_at_one_place_the_longer_wins() -> None:
     assert _run(program, "x</a>", "!")[1] == [Reasoning("</a>!")]
     assert _run(program, "x</a>", "?")[1] == [Reasoning("</a>"), Content("?")]
     assert _run(program, "x</a>")[1] == [Reasoning("</a>")]
+
+
+def test_a_marker_inside_of_what_may_become_another_waits() -> None:
+    def program(stream: Stream) -> Steps[None]:
+        stream.reasoning((yield from stream.until(("<ab>", "b"), stream.content)))
+
+    assert _run(program, "x<ab", ">")[1] == [Reasoning("<ab>")]
+    assert _run(program, "x<ab", "c")[1] == [Content("<a"), Reasoning("b"), Content("c")]
 
 
 def test_an_attempt_puts_back_what_it_took() -> None:
