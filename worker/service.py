@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from typing import Protocol
@@ -31,7 +30,6 @@ from worker.status import StatusBoard, StatusReporter
 from worker.step_watch import StepWatch
 from worker.tally import Tally
 
-logger = logging.getLogger(__name__)
 
 IDLE_REPORT = 1.0
 """Seconds between two reports of an idle worker's numbers."""
@@ -88,7 +86,6 @@ class Worker:
                     self._wait()
         except WorkerEnds as end:
             if end.reason is not None:
-                logger.error("%s", end.reason.message)
                 self._wire.send(Dying(end.reason, end.code))
             return end.code
         finally:
