@@ -20,6 +20,7 @@ from worker.prompt.messages import json_object, message_context, plain_text, too
 from worker.prompt.rendered import Rendered, RenderSettings
 from worker.prompt.sandbox import ALLOWED_CHANGES, RaisedByTemplate, TemplateEnvironment
 from worker.prompt.tool_fallback import FORMAT, with_described_tools
+from worker.prompt.tool_responses import gather_tool_responses, wants_gathered_responses
 
 _PROBE_LIMITS = RenderLimits(seconds=1.0, steps=200_000, chars=1 << 20, items=100_000)
 """Of all probes of one template together."""
@@ -83,6 +84,8 @@ class CompiledTemplate:
         )
         variables = {"enable_thinking": self.format.thinks} | _variables(prompt, settings)
         variables["messages"] = context.messages
+        if wants_gathered_responses(self.format.name, self.source):
+            variables["messages"] = gather_tool_responses(context.messages)
         if described:
             del variables["tools"]
         closed, opened = self._both(variables, settings)

@@ -240,3 +240,15 @@ def test_the_opening_is_what_the_generation_prompt_adds() -> None:
     source = "{{ messages[0].content }}{% if add_generation_prompt %}<|answer|>{% else %}<|end|>{% endif %}"
     assert ChatTemplate(source, "", "").render(ChatPrompt((USER,))).syntax.prefix == "answer|>"
     assert ChatTemplate(PLAIN, "", "").render(ChatPrompt((USER,))).syntax.prefix == "[assistant]"
+
+
+def test_results_join_their_calls_where_the_template_wants_them_there() -> None:
+    source = (
+        "{# '<|tool_call>call:' #}{% for m in messages %}<{{ m.role }}>{% for c in m.tool_calls %}{{ c.function.name }}"
+        "{% endfor %}{% for r in m.tool_responses %}={{ r.name }}:{{ r.response | tojson }}{% endfor %}{{ m.content }}"
+        "{% endfor %}"
+    )
+    results = ChatMessage("tool", '{"time": 12}', tool_call_id="c1"), ChatMessage("tool", "late", tool_call_id="c2")
+    answer = ChatMessage("assistant", "Noon.")
+    text = _text(source, USER, CALL, *results, answer, USER)
+    assert text == '<user>Hi<assistant>get_time=get_time:{"time": 12}=c2:"late"Noon.<user>Hi'
