@@ -22,14 +22,13 @@ from router.config.effective import (
 )
 from router.config.errors import BadHeader, BadValue
 from router.config.facts import Identity, ModelFacts, identify, shards
-from router.config.ggml import CACHE_TYPES
 from router.config.headers import HeaderCache, Unreadable
 from router.config.load_key import files_of, load_key
 from router.config.lookup import assign
 from router.config.machine import Machine
 from router.config.model import Model
 from router.config.option import Assignment, Target
-from router.config.predict import HOST, Prediction, choose_context, predict
+from router.config.predict import HOST, choose_context, predict
 from router.config.presets import Section
 from router.config.settings import Settings, state_folder
 from router.config.sources import Found
@@ -104,59 +103,67 @@ class Assembler:
             return msgspec.structs.replace(model, error=str(error))
 
     def _loadable(self, model: Model, effective: Effective, found: Found | None) -> Model:
+        """The model with everything that a worker needs. Raises `BadValue`."""
         path = effective.text(Target.SOURCE, "model")
         repository = effective.text(Target.SOURCE, "hf_repo")
         if repository and not (path and found is None):
-            cached = self._cached_model(repository, effective.text(Target.SOURCE, "hf_file"))
-            if cached is None:
+            found = self._cached_model(repository, effective.text(Target.SOURCE, "hf_file"))
+            if found is None:
                 return msgspec.structs.replace(model, missing=_reference(repository, effective))
-            found, path = cached, cached.model
+            path = found.model
         if not path:
             raise BadValue("names no model: set 'model' to a GGUF file, or 'hf-repo' to a repository of the hub")
         mmproj = effective.text(Target.SOURCE, "mmproj")
         if not mmproj and found is not None and path == found.model:
             mmproj = found.mmproj
-        parameters = load_parameters_from(effective, path, mmproj)
-        parameters = self._placed(parameters, effective)
+        parameters = self._placed(load_parameters_from(effective, path, mmproj), effective)
         worker = worker_from(effective)
         key = load_key(parameters, worker, model.environment, _identities(parameters))
         if self._settings.kv_keep:
             folder = str(state_folder(self._settings) / "kv" / key)
             worker = msgspec.structs.replace(worker, kv_keep_dir=folder, kv_keep_bytes=self._settings.kv_keep)
-        facts = self._facts(path, model.source)
-        projector = self._companion(parameters.mmproj_path, "mmproj") if facts is not None else None
-        draft = self._companion(parameters.draft.model_path, "model") if facts is not None else None
-        gpu = self._machine.gpu if parameters.n_gpu_layers else ""
-        predictions: tuple[Prediction, ...] = ()
-        if facts is not None:
-            if facts.kind != "model":
-                raise BadValue(f"{path} is not a model but a file of type '{facts.kind}'")
-            if effective.first(Target.LOAD, "embeddings") is None and _only_embeds(facts):
-                parameters = msgspec.structs.replace(parameters, embeddings=True)
-            if not parameters.ctx_size:
-                usable = self._budget.get(gpu or HOST)
-                parameters = msgspec.structs.replace(
-                    parameters, ctx_size=choose_context(facts, parameters, bool(gpu), usable)
-                )
-            predictions = predict(facts, parameters, projector=projector, draft=draft, gpu=gpu)
-        return msgspec.structs.replace(
+        model = msgspec.structs.replace(
             model,
             key=key,
             parameters=parameters,
             worker=worker,
-            request=request_from(effective, facts.sampling if facts is not None else {}),
+            request=request_from(effective, {}),
+            on_gpu=bool(self._gpu(parameters)),
+        )
+        facts = self._facts(path, model.source)
+        return model if facts is None else self._with_facts(model, effective, parameters, facts)
+
+    def _with_facts(self, model: Model, effective: Effective, parameters: LoadParameters, facts: ModelFacts) -> Model:
+        """The model with what its files' headers decide: what it is for, its context, its memory. Raises `BadValue`."""
+        if facts.kind != "model":
+            raise BadValue(f"{parameters.model_path} is not a model but a file of type '{facts.kind}'")
+        if effective.first(Target.LOAD, "embeddings") is None and _only_embeds(facts):
+            parameters = msgspec.structs.replace(parameters, embeddings=True)
+        gpu = self._gpu(parameters)
+        if not parameters.ctx_size:
+            chosen = choose_context(facts, parameters, bool(gpu), self._budget.get(gpu or HOST))
+            parameters = msgspec.structs.replace(parameters, ctx_size=chosen)
+        projector = self._companion(parameters.mmproj_path, "mmproj")
+        draft = self._companion(parameters.draft.model_path, "model")
+        return msgspec.structs.replace(
+            model,
+            parameters=parameters,
+            request=request_from(effective, facts.sampling),
             facts=facts,
             projector=projector,
-            predictions=predictions,
-            on_gpu=bool(gpu),
+            predictions=predict(facts, parameters, projector=projector, draft=draft, gpu=gpu),
         )
+
+    def _gpu(self, parameters: LoadParameters) -> str:
+        """The GPU that some of the model goes to, "" for none."""
+        return self._machine.gpu if parameters.n_gpu_layers else ""
 
     def _is_listed(self, model: Model) -> bool:
         kind = _LISTS.get(model.source)
         return not model.traits.hidden and (kind is None or kind in self._settings.listed)
 
     def _placed(self, parameters: LoadParameters, effective: Effective) -> LoadParameters:
-        """Checks what the engine would refuse or silently do otherwise."""
+        """The parameters as they will be used. Raises `BadValue` for what the engine would refuse or change."""
         if parameters.devices == ("none",):
             parameters = msgspec.structs.replace(parameters, devices=(), n_gpu_layers=0)
         asked = effective.first(Target.LOAD, "n_gpu_layers")
@@ -169,7 +176,6 @@ class Assembler:
             parameters = msgspec.structs.replace(parameters, n_gpu_layers=0)
         if parameters.flash_attn == "off" and parameters.cache_type_v not in _UNQUANTISED:
             raise BadValue(f"cache-type-v = {parameters.cache_type_v} needs flash attention, which is off")
-        assert parameters.cache_type_k in CACHE_TYPES
         return parameters
 
     def _facts(self, path: str, source: str) -> ModelFacts | None:
