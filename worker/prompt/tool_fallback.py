@@ -23,9 +23,19 @@ _INSTRUCTION = (
 
 
 def with_described_tools(messages: Sequence[ChatMessage], tools: Sequence[Tool]) -> tuple[ChatMessage, ...]:
-    """The conversation with the tools in its system message, and with calls and results as plain text."""
+    """The conversation with the tools in its system message, and with calls and results as plain text.
+
+    A user's message takes up the results next to it: many templates insist that user and assistant alternate.
+    """
     names = {call.id: call.name for message in messages for call in message.tool_calls if call.id}
-    plain = [_in_words(message, names) for message in messages]
+    plain: list[ChatMessage] = []
+    after_result = False
+    for message in messages:
+        worded = _in_words(message, names)
+        if plain and worded.role == plain[-1].role == "user" and (after_result or message.role == "tool"):
+            worded = msgspec.structs.replace(worded, content=_joined(plain.pop().content, worded.content))
+        plain.append(worded)
+        after_result = message.role == "tool"
     description = _describe(tools)
     if plain and plain[0].role in {"system", "developer"}:
         plain[0] = msgspec.structs.replace(plain[0], content=_joined(plain[0].content, description))

@@ -224,6 +224,9 @@ def test_tools_are_described_in_words_where_the_template_knows_none() -> None:
     assert '{"name": "get_time", "description": "The time", "parameters": {"type": "object"' in rendered.text
     call = '{"name": "get_time", "arguments": {"city": "Rome"}}'
     assert rendered.text.endswith(f"[user]Hi[assistant]{call}[user]Result of get_time:\n12:00[assistant]")
+    second = ChatMessage("tool", (TextPart("13:00"),), name="other")
+    merged = template.render(ChatPrompt((USER, CALL, result, second, USER), tools=(TOOL,))).text
+    assert merged.endswith("[user]Result of get_time:\n12:00\nResult of other:\n\n13:00\nHi[assistant]")
     without = template.render(ChatPrompt((USER,), tools=(TOOL,), tool_choice="none"))
     assert without.text == "[user]Hi[assistant]"
 
