@@ -35,7 +35,9 @@ def plan(ledger: Ledger) -> None:
     for place, model in enumerate(queue.in_order(ledger.queue.values())):
         moved = model.place != place
         model.place = place
+        was_coming, model.coming = model.coming, False
         blocked = _consider(ledger, model, room)
+        ledger.workers_changed |= model.coming != was_coming
         if blocked is None:
             continue
         if model.key in ledger.queue and (blocked != model.blocked or moved):
@@ -112,6 +114,7 @@ def _make_room(ledger: Ledger, model: Model, room: Room) -> str:
             model.must_evict = 0
             model.awaited = tuple(other.worker.child for other in resident if other.key in leaving and other.worker)
         _promise(room, model, leaving)
+        model.coming = model.state in WITHOUT_WORKER
         return f"waits until {_names(ledger, leaving | room.leaving)} has stopped"
     if victims is not None:
         _promise(room, model, going)

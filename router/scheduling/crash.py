@@ -32,7 +32,7 @@ def exited(ledger: Ledger, worker: Worker, report: ExitReport) -> None:
             ledger.alarms.at(ledger.spare_retry_at)
         return
     if model.worker is not worker:  # it was stuck, and the model went on without it
-        if model.state is State.STUCK:
+        if model.state is State.STUCK and ledger.models.get(model.key) is model:
             ledger.move(model, Trigger.EXITED, "its stuck worker has gone at last")
         return
     asked = worker.stopping

@@ -140,6 +140,8 @@ class Model:
     place: int = 0
     turn: bool = False
     """Another model was drained for this one: it comes first, or the other would take its room back."""
+    coming: bool = False
+    """Only the end of stopping workers is awaited: its own process may start meanwhile."""
     must_evict: int = 0
     """Evictions that have to come before the next load, because the last one failed for lack of memory."""
     awaited: tuple[Child, ...] = ()

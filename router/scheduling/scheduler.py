@@ -30,7 +30,7 @@ from router.scheduling import (
     watchdog,
     workers,
 )
-from router.scheduling.effects import Effect, SendThreads, SetTimer
+from router.scheduling.effects import Effect, ModelChanged, SendThreads, SetTimer
 from router.scheduling.events import Child, Event, ExitReason, ExitReport
 from router.scheduling.ledger import Ledger
 from router.scheduling.liveness import PROGRESS
@@ -263,6 +263,7 @@ class Scheduler:
             dispatch.greet(ledger, model)
             if model.gone and model.state in WITHOUT_WORKER and not model.busy:
                 ledger.models.pop(model.key, None)
+                ledger.emit(ModelChanged(model.key))
 
     def _enlist(self, model: Model) -> None:
         """Put a wanted model without a place in memory into the queue, and take out one that is not wanted."""
@@ -279,6 +280,8 @@ class Scheduler:
         elif not waits and ledger.queue.pop(model.key, None) is not None:
             model.blocked = ""
             model.turn = False
+            model.coming = False
+            ledger.workers_changed = True
             model.must_evict = 0
             model.awaited = ()
             ledger.room_changed = True

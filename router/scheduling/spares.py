@@ -8,25 +8,22 @@ from router.scheduling.states import PROMISED
 from router.scheduling.workers import dismiss, spares, spawn
 
 
-def wanted(ledger: Ledger) -> int:
-    """How many spares there should be now. After a swap the refill waits for its first answer, and for any load."""
-    if ledger.stop_deadline is not None:
-        return 0
-    return ledger.policy.spare_workers
+def refill(ledger: Ledger) -> None:
+    """Start a process for each model whose room is being vacated; keep the spares at their number besides.
+
+    After a swap the refill waits for its first answer, and for any load.
+    """
+    present = spares(ledger)
+    coming = sum(model.coming and model.entry.default_environment for model in ledger.queue.values())
+    target = 0 if ledger.stop_deadline is not None else max(coming, ledger.policy.spare_workers)
+    for worker in present[target:]:
+        dismiss(ledger, worker, ExitReason.ASKED)
+    missing = target if _quiet(ledger) else coming
+    if ledger.now >= ledger.spare_retry_at:
+        for _ in range(missing - len(present)):
+            spawn(ledger, None)
 
 
 def _quiet(ledger: Ledger) -> bool:
     """Whether starting a process would take nothing from anybody who waits."""
-    if ledger.now < ledger.spare_retry_at:
-        return False
     return not any(model.state in PROMISED or model.swap_unanswered for model in ledger.models.values())
-
-
-def refill(ledger: Ledger) -> None:
-    present = spares(ledger)
-    target = wanted(ledger)
-    for worker in present[target:]:
-        dismiss(ledger, worker, ExitReason.ASKED)
-    if len(present) < target and _quiet(ledger):
-        for _ in range(target - len(present)):
-            spawn(ledger, None)

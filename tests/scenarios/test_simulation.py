@@ -24,6 +24,7 @@ def test_every_invariant_holds_in_random_histories(first: int) -> None:
         (3, "an alarm that was due when it was set fired for ever"),
         (15, "a sleeping model that was being stopped counted as resident"),
         (26, "a pinned model that was leaving made others impossible"),
+        (263, "the end of a stuck worker removed the model that was configured anew in its place"),
         (79, "a request for a failed model waited for room after the cooldown"),
     ],
 )

@@ -70,3 +70,25 @@ def test_a_load_whose_client_left_before_an_answer_does_not_hold_the_refill_up_f
     rig.up("a")
     assert rig.state("a") is State.READY
     assert rig.one(effects.Spawn).model is None
+
+
+def test_the_process_of_the_next_model_starts_while_the_victim_stops() -> None:
+    rig = Rig(entry("a"), entry("b"), models_max=1)
+    child = rig.serve("a")
+    waiter = rig.ask("b")
+    spawned = rig.one(effects.Spawn)
+    assert rig.one(effects.Stop).child == child
+    rig.connect(spawned.child)
+    rig.exit(child)
+    assert rig.one(effects.SendLoad) == effects.SendLoad(spawned.child, "b")
+    rig.up("b")
+    assert rig.dispatched() == [waiter]
+
+
+def test_a_process_that_was_started_for_nobody_is_stopped() -> None:
+    rig = Rig(entry("a"), entry("b"), models_max=1)
+    rig.serve("a")
+    waiter = rig.ask("b")
+    spawned = rig.one(effects.Spawn).child
+    rig.post(events.RequestLeft(waiter))
+    assert rig.one(effects.Stop).child == spawned

@@ -42,9 +42,13 @@ def test_the_victim_is_gone_before_the_next_one_loads() -> None:
     rig = Rig(entry("a"), entry("b"), models_max=1)
     child = rig.serve("a")
     rig.ask("b")
-    rig.none(effects.Spawn, effects.SendLoad)
+    spawned = rig.one(effects.Spawn).child
+    rig.connect(spawned)
+    rig.none(effects.SendLoad)
+    assert rig.state("b") is State.UNLOADED
+    assert rig.view("b").blocked == "waits until a has stopped"
     rig.exit(child)
-    assert rig.one(effects.Spawn).model == "b"
+    assert rig.one(effects.SendLoad) == effects.SendLoad(spawned, "b")
 
 
 def test_a_model_in_use_drains_after_the_swap_wait_and_what_still_runs_is_parked() -> None:
@@ -225,8 +229,9 @@ def test_a_load_that_failed_for_lack_of_memory_evicts_and_retries_once(busy: boo
         rig.none(effects.Stop, effects.EndRequest)
         rig.end(running, child)
     assert rig.one(effects.Stop).reason == "evicted"
+    assert rig.state("b") is State.BACKOFF
     rig.exit(child)
-    assert rig.one(effects.Spawn).model == "b"
+    assert rig.state("b") is State.SPAWNING
     rig.connect(rig.child("b"))
     rig.exit(rig.child("b"), 67)
     assert rig.ended() == {waiter: "load_failed"}
