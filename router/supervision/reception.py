@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import get_args
+from typing import cast, get_args
 
 from protocol import codec
 from protocol.generate import Failed, Parked, StepOutput
@@ -18,7 +18,7 @@ from router.supervision.worker_table import WorkerTable
 
 log = logging.getLogger("llamaherd.supervision")
 
-_ANSWERS = get_args(codec.Answer)
+_ANSWERS = frozenset(get_args(codec.Answer))
 
 
 class Reception:
@@ -41,12 +41,12 @@ class Reception:
     def received(self, child: Child, message: codec.FromChild) -> None:
         if isinstance(message, StepOutput):
             self._book.deltas(child, message.deltas)
+        elif type(message) in _ANSWERS:
+            self._answered(child, cast(codec.Answer, message))
         elif isinstance(message, UpdateStatus):
             self._reported(child, message)
         elif isinstance(message, Loaded):
             self._table.loaded(child, message)
-        elif isinstance(message, _ANSWERS):
-            self._answered(child, message)
         else:
             log.warning("%s sent %s, which no worker sends", child, type(message).__name__)
 

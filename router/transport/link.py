@@ -57,8 +57,8 @@ class Link:
         self._drain_asked = False
 
     def bind(self, runtime_dir: Path | None) -> None:
-        """Listen: on an ipc socket in `runtime_dir`, or, with None, on loopback TCP under CURVE."""
-        if runtime_dir is None:
+        """Listen: on an ipc socket in `runtime_dir`, or, with None or without ipc, on loopback TCP under CURVE."""
+        if runtime_dir is None or not zmq.has("ipc"):
             # Without the server's public key nobody completes a handshake, and only our children are told it.
             public, secret = zmq.curve_keypair()
             self._server_public = public.decode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -20,7 +21,7 @@ from router.scheduling.states import State
 from router.transport.stream import Outcome, RequestStream
 from tests.eventually import eventually_async
 from tests.fakes.encoder import BodyEncoder
-from tests.fakes.herd import FAST, counted, ended_within, read_all
+from tests.fakes.herd import FAST, FakePlans, Herd, counted, ended_within, read_all
 from tests.integration.conftest import MakeHerd
 
 
@@ -173,6 +174,16 @@ async def test_a_flood_of_output_blocks_nobody(make_herd: MakeHerd) -> None:
 async def test_both_transports(make_herd: MakeHerd, over_tcp: bool) -> None:
     herd = await make_herd({"a": ""}, over_tcp=over_tcp)
     assert await read_all(herd.generate("a")) == counted(8)
+
+
+async def test_a_path_too_long_for_a_socket_is_no_obstacle(tmp_path: Path) -> None:
+    deep = tmp_path / ("x" * 120)
+    deep.mkdir()
+    herd = Herd(deep, FakePlans({"a": ""}))
+    await herd.open()
+    assert not herd.runtime.fits_socket
+    assert await read_all(herd.generate("a")) == counted(8)
+    await herd.close()
 
 
 def _one_place() -> Policy:
