@@ -7,6 +7,7 @@ import { rereadSoon } from "./live.js";
 import { store } from "./store.js";
 
 const RUNNING = new Set(["queued", "planning", "downloading", "verifying", "waiting"]);
+const TONES = { failed: "bad", done: "good", cancelled: "", paused: "" };
 
 export function start() {
   const form = byId("pull-form");
@@ -36,13 +37,20 @@ function render() {
   reconcile(byId("downloads-list"), store.downloads, (item) => item.id, make, update);
 }
 
-function make(item) {
-  const cancel = element("button", { type: "button", className: "quiet" });
-  cancel.addEventListener("click", () => end(store.downloads.find((other) => other.id === item.id) ?? item));
+function make({ id }) {
+  const now = () => store.downloads.find((item) => item.id === id);
+  const button = (name, listener) => {
+    const node = element("button", { type: "button", className: `quiet ${name}` });
+    node.addEventListener("click", () => {
+      const item = now();
+      if (item) listener(item);
+    });
+    return node;
+  };
   return element(
     "li",
     {},
-    element("div", { className: "row-line" }, element("span"), element("span", { className: "state" }), cancel),
+    element("div", { className: "row-line" }, element("span"), element("span", { className: "state" }), button("hold", hold), button("end", end)),
     element("progress", { max: 1 }),
     element("p", { className: "muted small" }),
   );
@@ -50,19 +58,26 @@ function make(item) {
 
 function update(node, item) {
   const [line, bar, facts] = node.children;
-  const [name, state, button] = line.children;
+  const [name, state, holding, ending] = line.children;
   const running = RUNNING.has(item.state);
+  const open = running || item.state === "paused";
   setText(name, item.reference);
   setText(state, item.state);
-  state.dataset.tone = item.state === "failed" ? "bad" : item.state === "done" ? "good" : "warn";
-  setText(button, running ? "Cancel" : "Remove");
-  button.setAttribute("aria-label", `${running ? "Cancel" : "Remove"} ${item.reference}`);
-  show(button, item.state !== "done");
-  show(bar, running);
+  state.dataset.tone = TONES[item.state] ?? "warn";
+  label(holding, running ? "Pause" : "Resume", item);
+  show(holding, open);
+  label(ending, open ? "Cancel" : "Remove", item);
+  show(ending, item.state !== "done");
+  show(bar, open);
   bar.setAttribute("aria-label", `Download of ${item.reference}`);
   if (item.total) bar.value = item.done / item.total;
   else bar.removeAttribute("value");
-  setText(facts, item.error?.message || item.reason || progress(item));
+  setText(facts, item.error?.message ?? [progress(item), item.reason].filter(Boolean).join(" · "));
+}
+
+function label(button, text, item) {
+  setText(button, text);
+  button.setAttribute("aria-label", `${text} ${item.reference}`);
 }
 
 function progress({ done = 0, total = 0, rate = 0, eta = 0 }) {
@@ -72,11 +87,19 @@ function progress({ done = 0, total = 0, rate = 0, eta = 0 }) {
   return parts.join(" · ");
 }
 
+async function hold(item) {
+  await attempt(item, () => post(`downloads/${RUNNING.has(item.state) ? "pause" : "resume"}`, { id: item.id }));
+}
+
 async function end(item) {
-  const running = RUNNING.has(item.state);
-  if (!running && !(await confirmed(`Remove ${item.reference}?`, "What was downloaded so far is deleted.", "Remove"))) return;
+  const open = RUNNING.has(item.state) || item.state === "paused";
+  if (!open && !(await confirmed(`Remove ${item.reference}?`, "What was downloaded so far is deleted.", "Remove"))) return;
+  await attempt(item, () => remove(`downloads?id=${encodeURIComponent(item.id)}${open ? "" : "&purge=1"}`));
+}
+
+async function attempt(item, call) {
   try {
-    await remove(`downloads?id=${encodeURIComponent(item.id)}${running ? "" : "&purge=1"}`);
+    await call();
   } catch (error) {
     notice(`${item.reference}: ${error.message}`);
   }

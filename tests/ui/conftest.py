@@ -55,16 +55,19 @@ class Faults:
 @pytest.fixture
 def new_context(browser: Browser) -> Iterator[Callable[..., BrowserContext]]:
     contexts = []
+    errors: list[str] = []
 
     def make(width: int = 1280, height: int = 900, scheme: str = "light") -> BrowserContext:
         context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)  # type: ignore[arg-type]
         context.set_default_timeout(15_000)
+        context.on("weberror", lambda error: errors.append(str(error.error)))
         contexts.append(context)
         return context
 
     yield make
     for context in contexts:
         context.close()
+    assert errors == [], "the page raised errors"
 
 
 @pytest.fixture

@@ -101,6 +101,8 @@ class Fake:
             Route("GET", "/queue", self._queue),
             Route("GET", "/downloads", self._downloads),
             Route("DELETE", "/downloads", self._cancel),
+            Route("POST", "/downloads/pause", self._pause),
+            Route("POST", "/downloads/resume", self._pause),
             Route("GET", "/logs", self._logs),
             Route("POST", "/v1/chat/completions", self._chat),
         ]
@@ -159,6 +161,13 @@ class Fake:
     async def _cancel(self, call: Call) -> Response:
         self.asked.put(("cancel", dict(call.query)))
         self.downloads = [item for item in self.downloads if str(item["id"]) != call.query["id"]]
+        return json_reply({"success": True})
+
+    async def _pause(self, call: Call) -> Response:
+        what = call.scope["path"].rpartition("/")[2]
+        id = json.loads(await call.body())["id"]
+        self.asked.put((what, id))
+        self.downloads[id - 1]["state"] = {"pause": "paused", "resume": "queued"}[what]
         return json_reply({"success": True})
 
     async def _logs(self, call: Call) -> Response:

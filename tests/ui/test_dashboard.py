@@ -133,9 +133,31 @@ def test_pulls_show_a_bar_and_can_be_cancelled(page: Page, fake: Fake, gateway: 
     fake.publish("user/repo:Q4_K_M", "download_progress", {})
     expect(row).to_contain_text("50.0 MB of 200 MB (25 %) · 5.0 MB/s · 30 s left")
     expect(row.get_by_role("progressbar")).to_have_attribute("value", "0.25")
+    page.get_by_role("button", name="Pause user/repo:Q4_K_M").click()
+    assert asked(fake) == ("pause", 1)
+    page.get_by_role("button", name="Resume user/repo:Q4_K_M").click()
+    assert asked(fake) == ("resume", 1)
+    expect(row).to_contain_text("queued")
     page.get_by_role("button", name="Cancel user/repo:Q4_K_M").click()
     assert asked(fake) == ("cancel", {"id": "1"})
     expect(row).to_have_count(0)
+
+
+def test_a_failed_download_says_why(page: Page, fake: Fake, gateway: Running) -> None:
+    error = {"type": "no_space", "message": "12 GB are needed, 3 GB are free", "retryable": True}
+    fake.downloads = [
+        {"id": 1, "reference": "user/big", "state": "failed", "done": 5, "total": 10, "eta": -1, "error": error},
+        {"id": 2, "reference": "user/slow", "state": "waiting", "done": 5, "total": 10, "reason": "attempt 2 in 4 s"},
+    ]
+    open_page(page, gateway)
+    rows = page.locator("#downloads-list li")
+    expect(rows).to_have_count(2)
+    failed, waiting = rows.all()
+    expect(failed).to_contain_text("12 GB are needed, 3 GB are free")
+    expect(waiting).to_contain_text("attempt 2 in 4 s")
+    page.get_by_role("button", name="Remove user/big").click()
+    page.locator("#confirm-ok").click()
+    assert asked(fake) == ("cancel", {"id": "1", "purge": "1"})
 
 
 def test_the_queue_says_why(page: Page, fake: Fake, gateway: Running) -> None:
