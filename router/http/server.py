@@ -24,6 +24,8 @@ class Server(uvicorn.Server):
     """Listens until `close` is called. uvicorn's own handlers would close the listeners at once and raise the
     signal again afterwards; the gateway drains first and ends with status 0."""
 
+    _end: asyncio.Event | None = None
+
     @classmethod
     def of(
         cls, app: ASGIApp, *, ssl_key_file: str = "", ssl_cert_file: str = "", connection_limit: int | None = None
@@ -49,6 +51,13 @@ class Server(uvicorn.Server):
             )
         )
 
+    async def main_loop(self) -> None:
+        """Keep the date of answers right. uvicorn wakes up ten times a second for that and to look for an end."""
+        self._end = asyncio.Event()
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._end.wait(), 1.0)
+
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         yield
@@ -59,3 +68,5 @@ class Server(uvicorn.Server):
     def close(self) -> None:
         """Stop listening; connections in the middle of an answer have `FLUSH` seconds."""
         self.should_exit = True
+        if self._end is not None:
+            self._end.set()

@@ -7,6 +7,9 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import httpx
 
 from protocol.codec import Work
 from protocol.download import ConfigureDownloads
@@ -203,12 +206,20 @@ class NoDownloads:
 
 @dataclass
 class Running:
-    """A gateway that serves."""
+    """A gateway that serves: on a socket, or (`url` empty) to clients in the same process, which is quicker."""
 
     url: str
     owner: ScriptedOwner
     services: Services
     app: Gateway
+
+    def client(self, **options: Any) -> httpx.AsyncClient:
+        """A client of this gateway. In the same process answers come whole, so that streams cannot be followed."""
+        if self.url:
+            # Nobody speaks TLS here, and loading certificates takes longer than most tests.
+            return httpx.AsyncClient(base_url=self.url, timeout=10, verify=False, **options)
+        transport = httpx.ASGITransport(app=self.app)
+        return httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=10, **options)
 
 
 @contextlib.asynccontextmanager
@@ -221,6 +232,7 @@ async def gateway(
     single: str = "",
     default: str = "",
     hosts: Sequence[str] = ("127.0.0.1",),
+    listen: bool = True,
 ) -> AsyncIterator[Running]:
     owner = ScriptedOwner()
     if play is not None:
@@ -235,6 +247,10 @@ async def gateway(
         # Never opened: these tests ask for no download.
         Downloads(None, ConfigureDownloads(), Journal(Path("/nonexistent"))),  # type: ignore[arg-type]
     )
+    if not listen:
+        yield Running("", owner, services, build_app(services, ["http://127.0.0.1:1"]))
+        services.conversations.close()
+        return
     listeners = Listeners.bind(hosts, 0)
     app = build_app(services, listeners.addresses)
     server = Server.of(app)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import anthropic
-import httpx
 import pytest
 
 from protocol.chat import ChatMessage, ChatPrompt, ImagePart, TextPart, ToolCall
@@ -182,10 +181,10 @@ async def test_errors_have_anthropics_shape(kind: ErrorKind, raised: type[anthro
 
 
 async def test_unknown_model_and_bad_body_have_anthropics_shape() -> None:
-    async with gateway() as running, client(running) as sdk, httpx.AsyncClient() as http:
+    async with gateway() as running, client(running) as sdk, running.client() as http:
         with pytest.raises(anthropic.NotFoundError):
             await sdk.messages.create(model="nope", max_tokens=9, messages=HI)
-        bad = await http.post(f"{running.url}/v1/messages", json={"model": "smol", "messages": [{"role": "user"}]})
+        bad = await http.post("/v1/messages", json={"model": "smol", "messages": [{"role": "user"}]})
     assert bad.status_code == 400
     assert bad.json()["type"] == "error"
     assert "messages[0]" in bad.json()["error"]["message"]

@@ -29,9 +29,9 @@ def client(running: Running) -> openai.AsyncOpenAI:
 
 
 async def post(running: Running, body: object, **options: Any) -> httpx.Response:
-    async with httpx.AsyncClient(timeout=10) as http:
+    async with running.client() as http:
         content = body if isinstance(body, bytes) else json.dumps(body)
-        return await http.post(f"{running.url}/v1/chat/completions", content=content, **options)
+        return await http.post("/v1/chat/completions", content=content, **options)
 
 
 async def test_plain_answer_with_the_sdk() -> None:
@@ -91,7 +91,7 @@ async def test_fields_reach_the_worker() -> None:
         "reasoning_effort": "none",
         "chat_template_kwargs": {"a": [1]},
     }
-    async with gateway() as running:
+    async with gateway(listen=False) as running:
         answer = await post(running, body)
     assert answer.status_code == 200, answer.text
     (work,) = running.owner.works
@@ -158,7 +158,7 @@ async def test_failure_before_output_is_a_status(kind: ErrorKind, raised: type[E
 
 async def test_overlong_prompt_says_both_numbers() -> None:
     error = WireError(ErrorKind.CONTEXT_EXCEEDED, "too long", n_prompt_tokens=9000, n_ctx=4096)
-    async with gateway(play=fail(error)) as running:
+    async with gateway(listen=False, play=fail(error)) as running:
         answer = await post(running, {"model": "smol", "messages": HI})
     assert answer.status_code == 400
     assert answer.json() == {
@@ -174,7 +174,7 @@ async def test_overlong_prompt_says_both_numbers() -> None:
 
 @pytest.mark.parametrize("kind", [ErrorKind.OVERLOADED, ErrorKind.UNAVAILABLE])
 async def test_refusal_says_when_to_come_back(kind: ErrorKind) -> None:
-    async with gateway(play=fail(WireError(kind, "later", retry_after=2.2))) as running:
+    async with gateway(listen=False, play=fail(WireError(kind, "later", retry_after=2.2))) as running:
         answer = await post(running, {"model": "smol", "messages": HI})
     assert answer.headers["retry-after"] == "3"
 
@@ -197,8 +197,8 @@ async def test_failure_half_way_is_an_event_for_a_stream() -> None:
     body = {"model": "smol", "messages": HI, "stream": True}
     async with (
         gateway(play=half) as running,
-        httpx.AsyncClient(timeout=10) as http,
-        http.stream("POST", f"{running.url}/v1/chat/completions", json=body) as answer,
+        running.client() as http,
+        http.stream("POST", "/v1/chat/completions", json=body) as answer,
     ):
         assert answer.status_code == 200
         running.owner.streams[1].fail(WireError(ErrorKind.WORKER_DIED, "it died"))
@@ -210,10 +210,10 @@ async def test_failure_half_way_is_an_event_for_a_stream() -> None:
 
 async def test_silent_stream_shows_signs_of_life_before_its_output() -> None:
     settings = Settings(early_headers_ms=20)
-    async with gateway(settings=settings, play=silence) as running, httpx.AsyncClient(timeout=10) as http:
+    async with gateway(settings=settings, play=silence) as running, running.client() as http:
         running.owner.play = silence
         body = {"model": "smol", "messages": HI, "stream": True}
-        async with http.stream("POST", f"{running.url}/v1/chat/completions", json=body) as answer:
+        async with http.stream("POST", "/v1/chat/completions", json=body) as answer:
             assert answer.status_code == 200
             stream = running.owner.streams[1]
             stream.notify(Phase.QUEUED, 2)
@@ -241,7 +241,7 @@ async def test_client_that_leaves_gives_its_request_up(streamed: bool, begun: bo
 
 
 async def test_answered_request_is_not_given_up() -> None:
-    async with gateway() as running:
+    async with gateway(listen=False) as running:
         await post(running, {"model": "smol", "messages": HI})
         await eventually_async(lambda: len(running.services.inference) == 0, 5, "the ticket is dropped")
         assert running.owner.left == []
@@ -276,7 +276,7 @@ BAD: list[tuple[Any, int, str]] = [
 
 @pytest.mark.parametrize(("body", "status", "words"), BAD)
 async def test_bad_input(body: object, status: int, words: str) -> None:
-    async with gateway() as running:
+    async with gateway(listen=False) as running:
         answer = await post(running, body)
         assert running.owner.works == []
     assert answer.status_code == status
@@ -290,14 +290,14 @@ async def test_large_body_is_refused(chunked: bool) -> None:
         yield b"x" * 600
         yield b"y" * 600
 
-    async with gateway(settings=Settings(body_limit=1000)) as running, httpx.AsyncClient() as http:
+    async with gateway(settings=Settings(body_limit=1000)) as running, running.client() as http:
         content: Any = pieces() if chunked else b"x" * 1200
-        answer = await http.post(f"{running.url}/v1/chat/completions", content=content)
+        answer = await http.post("/v1/chat/completions", content=content)
     assert answer.status_code == 413
 
 
 async def test_headers_say_how_a_request_is_to_be_treated() -> None:
-    async with gateway() as running:
+    async with gateway(listen=False) as running:
         headers = {"X-Priority": "5", "X-Request-Deadline": "30", "X-Keep-Alive": "0"}
         answer = await post(running, {"model": "smol", "messages": HI}, headers=headers)
     assert answer.headers["x-request-id"].startswith("chatcmpl-")
@@ -310,21 +310,21 @@ async def test_headers_say_how_a_request_is_to_be_treated() -> None:
 
 @pytest.mark.parametrize("header", ["X-Priority", "X-Request-Deadline", "X-Keep-Alive"])
 async def test_header_that_is_no_number_is_refused(header: str) -> None:
-    async with gateway() as running:
+    async with gateway(listen=False) as running:
         answer = await post(running, {"model": "smol", "messages": HI}, headers={header: "soon"})
     assert answer.status_code == 400
     assert header.lower() in answer.json()["error"]["message"]
 
 
 async def test_the_only_loaded_model_answers_where_none_is_named() -> None:
-    async with gateway() as running:
+    async with gateway(listen=False) as running:
         running.owner.load(running.services.catalogue.models["smol"])
         answer = await post(running, {"messages": HI})
     assert answer.json()["model"] == "smol"
 
 
 async def test_reasoning_is_apart_from_the_text() -> None:
-    async with gateway(play=rich(DeltaExtra(reasoning="hm"), text="ok")) as running:
+    async with gateway(listen=False, play=rich(DeltaExtra(reasoning="hm"), text="ok")) as running:
         answer = await post(running, {"model": "smol", "messages": HI})
     message = answer.json()["choices"][0]["message"]
     assert (message["reasoning_content"], message["content"]) == ("hm", "ok")

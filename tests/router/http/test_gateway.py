@@ -24,7 +24,7 @@ CHAT: Any = {"model": "smol", "messages": [{"role": "user", "content": "hi"}]}
 
 
 async def test_every_route_asks_for_something_and_every_rule_has_its_route() -> None:
-    async with gateway() as running:
+    async with gateway(listen=False) as running:
         served = {(route.method, route.path) for route in routes(running.services)}
     ruled = {(rule.method, rule.template) for rule in RULES}
     assert served - ruled == set()
@@ -32,7 +32,7 @@ async def test_every_route_asks_for_something_and_every_rule_has_its_route() -> 
 
 
 async def test_unknown_route_and_wrong_method() -> None:
-    async with gateway() as running, httpx.AsyncClient(base_url=running.url) as http:
+    async with gateway(listen=False) as running, running.client() as http:
         unknown = await http.get("/nope")
         wrong = await http.get("/v1/chat/completions")
     assert unknown.status_code == 404
@@ -41,14 +41,14 @@ async def test_unknown_route_and_wrong_method() -> None:
 
 
 async def test_head_is_get_without_a_body() -> None:
-    async with gateway() as running, httpx.AsyncClient(base_url=running.url) as http:
+    async with gateway(listen=False) as running, running.client() as http:
         answer = await http.head("/health")
     assert answer.status_code == 200
     assert answer.content == b""
 
 
 async def test_health_and_readiness() -> None:
-    async with gateway() as running, httpx.AsyncClient(base_url=running.url) as http:
+    async with gateway(listen=False) as running, running.client() as http:
         assert (await http.get("/health")).json() == {"status": "ok"}
         assert (await http.get("/ready")).status_code == 200
         running.services.draining = True
@@ -84,12 +84,12 @@ KEYS = [
     ],
 )
 async def test_keys(header: dict[str, str], path: str, status: int) -> None:
-    async with gateway(keys=KEYS) as running, httpx.AsyncClient(base_url=running.url) as http:
+    async with gateway(listen=False, keys=KEYS) as running, running.client() as http:
         assert (await http.get(path, headers=header)).status_code == status
 
 
 async def test_key_is_for_its_models_alone() -> None:
-    async with gateway(keys=KEYS) as running, httpx.AsyncClient(base_url=running.url) as http:
+    async with gateway(listen=False, keys=KEYS) as running, running.client() as http:
         http.headers["Authorization"] = "Bearer k-use"
         listed = (await http.get("/v1/models")).json()
         allowed = await http.post("/v1/chat/completions", json=CHAT)
@@ -103,7 +103,7 @@ async def test_key_is_for_its_models_alone() -> None:
 
 async def test_key_has_so_many_requests_and_no_more() -> None:
     keys = [KeySpec("k", "one", concurrency=1)]
-    async with gateway(keys=keys, play=silence) as running, httpx.AsyncClient(base_url=running.url) as http:
+    async with gateway(keys=keys, play=silence) as running, running.client() as http:
         http.headers["Authorization"] = "Bearer k"
         first = asyncio.create_task(http.post("/v1/chat/completions", json=CHAT))
         while not running.owner.works:
@@ -119,7 +119,7 @@ async def test_key_has_so_many_requests_and_no_more() -> None:
     [("http://localhost:3000", True), ("app://obsidian.md", True), ("https://evil.example", False)],
 )
 async def test_origins(origin: str, allowed: bool) -> None:
-    async with gateway() as running, httpx.AsyncClient(base_url=running.url) as http:
+    async with gateway(listen=False) as running, running.client() as http:
         plain = await http.get("/health", headers={"Origin": origin})
         asked = {"Origin": origin, "Access-Control-Request-Headers": "authorization"}
         preflight = await http.options("/v1/chat/completions", headers=asked)
@@ -133,19 +133,19 @@ async def test_origins(origin: str, allowed: bool) -> None:
 
 @pytest.mark.parametrize(("host", "status"), [("localhost", 200), ("127.0.0.1:1234", 200), ("evil.example", 403)])
 async def test_host_names_on_a_loopback_without_keys(host: str, status: int) -> None:
-    async with gateway() as running, httpx.AsyncClient(base_url=running.url) as http:
+    async with gateway(listen=False) as running, running.client() as http:
         assert (await http.get("/health", headers={"Host": host})).status_code == status
 
 
 async def test_host_names_do_not_matter_where_keys_are_asked_for() -> None:
-    async with gateway(keys=KEYS) as running, httpx.AsyncClient(base_url=running.url) as http:
+    async with gateway(listen=False, keys=KEYS) as running, running.client() as http:
         assert (await http.get("/health", headers={"Host": "gateway.example"})).status_code == 200
 
 
 async def test_prefix() -> None:
     async with (
         gateway(settings=Settings(api_prefix="/llm")) as running,
-        httpx.AsyncClient(base_url=running.url) as http,
+        running.client() as http,
     ):
         assert (await http.get("/llm/v1/models")).status_code == 200
         assert (await http.get("/llm/health")).status_code == 200
@@ -166,7 +166,7 @@ async def test_unix_socket(tmp_path: Path) -> None:
 
 
 async def test_fault_of_ours_is_a_500_that_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with gateway() as running, httpx.AsyncClient(base_url=running.url) as http:
+    async with gateway(listen=False) as running, running.client() as http:
 
         def broken() -> None:
             raise RuntimeError("a secret detail")
@@ -250,7 +250,7 @@ async def test_broken_request_line_is_no_fault() -> None:
 
 
 async def test_other_protocols_are_refused() -> None:
-    async with gateway() as running:
+    async with gateway(listen=False) as running:
 
         async def receive() -> Any: ...
 

@@ -20,17 +20,17 @@ from tests.router.http.gateway import SMOL, Running, gateway
 
 
 async def get(running: Running, path: str, **options: Any) -> httpx.Response:
-    async with httpx.AsyncClient(base_url=running.url) as http:
+    async with running.client() as http:
         return await http.get(path, **options)
 
 
 async def post(running: Running, path: str, body: object) -> httpx.Response:
-    async with httpx.AsyncClient(base_url=running.url) as http:
+    async with running.client() as http:
         return await http.post(path, json=body)
 
 
 async def test_list_has_llama_servers_shape_and_more() -> None:
-    async with gateway() as running:
+    async with gateway(listen=False) as running:
         running.owner.load(SMOL)
         running.owner.infos["key-smol"] = ModelInfo(n_ctx_slot=2048, n_params=5, input_modalities=("text", "image"))
         running.owner.reports["key-smol"] = UpdateStatus(
@@ -60,7 +60,7 @@ async def test_list_has_llama_servers_shape_and_more() -> None:
 
 async def test_status_says_why_a_model_does_not_run_and_how_far_a_load_is() -> None:
     exit = ExitReport(ExitReason.OUT_OF_MEMORY, -9, "killed by signal 9, for lack of memory")
-    async with gateway() as running:
+    async with gateway(listen=False) as running:
         names = SMOL.names
         failed = ModelView("key-smol", names, State.FAILED, "unloaded", "crashed", 0.0, failed=True, exit=exit)
         running.owner.views["key-smol"] = failed
@@ -84,7 +84,7 @@ async def test_sdk_lists_and_retrieves() -> None:
 
 
 async def test_single_model_answers_to_any_name() -> None:
-    async with gateway(models=[SMOL], single="smol") as running:
+    async with gateway(listen=False, models=[SMOL], single="smol") as running:
         value = (await get(running, "/v1/models")).json()
         chat = {"messages": [{"role": "user", "content": "hi"}]}
         named = await post(running, "/v1/chat/completions", {**chat, "model": "gpt-4"})
@@ -96,13 +96,13 @@ async def test_single_model_answers_to_any_name() -> None:
 
 
 async def test_default_model() -> None:
-    async with gateway(default="smol") as running:
+    async with gateway(listen=False, default="smol") as running:
         answer = await post(running, "/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}]})
     assert answer.json()["model"] == "smol"
 
 
 async def test_load_unload_and_pin() -> None:
-    async with gateway() as running:
+    async with gateway(listen=False) as running:
         assert (await post(running, "/models/unload", {"model": "smol"})).status_code == 400
         assert (await post(running, "/models/load", {"model": "tiny"})).json() == {"success": True}
         running.owner.load(SMOL)
@@ -127,21 +127,21 @@ async def test_load_unload_and_pin() -> None:
 @pytest.mark.parametrize("path", ["/models/load", "/models/unload", "/models/pin"])
 @pytest.mark.parametrize(("body", "status"), [({}, 400), ({"model": 5}, 400), ({"model": "nope"}, 404)])
 async def test_bad_management(path: str, body: object, status: int) -> None:
-    async with gateway() as running:
+    async with gateway(listen=False) as running:
         answer = await post(running, path, body)
         assert running.owner.events == []
     assert answer.status_code == status
 
 
 async def test_model_that_cannot_load_says_so() -> None:
-    async with gateway() as running:
+    async with gateway(listen=False) as running:
         answer = await post(running, "/models/load", {"model": "broken"})
     assert answer.status_code == 503
     assert "is not a GGUF file" in answer.json()["error"]["message"]
 
 
 async def test_queue_explains() -> None:
-    async with gateway() as running:
+    async with gateway(listen=False) as running:
         running.owner.waits = [WaitingView(7, "key-smol", 1, 2.5, blocked="user/repo:Q4_0 is busy")]
         running.owner.queued = [QueuedModel("key-smol", 1, 2.5, 1, 0, "no room")]
         running.owner.decided = [Decision(0.0, "key-other", "evict", "for smol")]
@@ -162,7 +162,7 @@ async def events(answer: httpx.Response) -> AsyncIterator[tuple[int, Any]]:
 
 
 async def test_events_begin_with_a_snapshot_and_can_be_taken_up_again() -> None:
-    async with gateway() as running, httpx.AsyncClient(base_url=running.url, timeout=10) as http:
+    async with gateway() as running, running.client() as http:
         loading = ModelView("key-smol", SMOL.names, State.LOADING, "loading", "", 0.0, progress=0.5, stage="text_model")
         loaded = msgspec.structs.replace(loading, state=State.READY, status="loaded")
         async with http.stream("GET", "/models/sse") as answer:
@@ -198,7 +198,7 @@ async def test_events_begin_with_a_snapshot_and_can_be_taken_up_again() -> None:
 async def test_events_end_when_the_gateway_stops() -> None:
     async with (
         gateway() as running,
-        httpx.AsyncClient(base_url=running.url, timeout=10) as http,
+        running.client() as http,
         http.stream("GET", "/models/sse") as answer,
     ):
         running.services.close_streams()
@@ -207,7 +207,7 @@ async def test_events_end_when_the_gateway_stops() -> None:
 
 
 async def test_description_names_every_route_and_the_shapes_of_bodies() -> None:
-    async with gateway() as running:
+    async with gateway(listen=False) as running:
         value = (await get(running, "/openapi.json")).json()
     chat = value["paths"]["/v1/chat/completions"]["post"]
     reference = chat["requestBody"]["content"]["application/json"]["schema"]["$ref"]

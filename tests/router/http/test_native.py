@@ -60,17 +60,17 @@ def answers(work: Work, stream: RequestStream) -> None:
 
 
 async def post(running: Running, path: str, body: object, **options: Any) -> httpx.Response:
-    async with httpx.AsyncClient(base_url=running.url, timeout=10) as client:
+    async with running.client() as client:
         return await client.post(path, json=body, **options)
 
 
 async def get(running: Running, path: str, **options: Any) -> httpx.Response:
-    async with httpx.AsyncClient(base_url=running.url, timeout=10) as client:
+    async with running.client() as client:
         return await client.get(path, **options)
 
 
 async def test_completion() -> None:
-    async with gateway(play=say("Paris", ".\n", stop="word", word="END")) as running:
+    async with gateway(listen=False, play=say("Paris", ".\n", stop="word", word="END")) as running:
         body = {"prompt": "France", "n_predict": 8, "stop": ["END"], "model": "smol", "temperature": 0}
         value = (await post(running, "/completion", body)).json()
     assert value["content"] == "Paris.\n"
@@ -86,7 +86,7 @@ async def test_completion() -> None:
 
 async def test_streamed_completion_ends_without_done() -> None:
     play = rich(DeltaExtra(progress=PromptProgress(9, 1, 4, 2.0)), DeltaExtra(tokens=(7,)), text="Paris")
-    async with gateway(play=play) as running:
+    async with gateway(listen=False, play=play) as running:
         text = (await post(running, "/completions", {"prompt": "x", "model": "smol", "stream": True})).text
     *chunks, last = [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if line]
     assert chunks[0]["prompt_progress"] == {"total": 9, "cache": 1, "processed": 4, "time_ms": 2.0}
@@ -97,7 +97,7 @@ async def test_streamed_completion_ends_without_done() -> None:
 
 
 async def test_several_prompts_make_an_array() -> None:
-    async with gateway() as running:
+    async with gateway(listen=False) as running:
         value = (await post(running, "/completion", {"prompt": ["a", [1, 2], ["b", 3]], "model": "smol"})).json()
     assert [entry["index"] for entry in value] == [0, 1, 2]
     assert {entry["content"] for entry in value} == {"Hello world"}
@@ -109,14 +109,14 @@ async def test_several_prompts_make_an_array() -> None:
 
 
 async def test_response_fields_pick_and_unnest() -> None:
-    async with gateway() as running:
+    async with gateway(listen=False) as running:
         body = {"prompt": "a", "model": "smol", "response_fields": ["content", "timings/prompt_n", "nope"]}
         value = (await post(running, "/completion", body)).json()
     assert value == {"content": "Hello world", "prompt_n": 4}
 
 
 async def test_openai_completions_of_several_prompts() -> None:
-    async with gateway() as running:
+    async with gateway(listen=False) as running:
         body = {"prompt": ["a", "b"], "n": 2, "model": "smol", "logprobs": 0}
         value = (await post(running, "/v1/completions", body)).json()
     assert [choice["index"] for choice in value["choices"]] == [0, 1, 2, 3]
@@ -126,7 +126,7 @@ async def test_openai_completions_of_several_prompts() -> None:
 
 
 async def test_streamed_completions_of_several_prompts_end_once() -> None:
-    async with gateway() as running:
+    async with gateway(listen=False) as running:
         body = {"prompt": ["a", "b"], "model": "smol", "stream": True}
         text = (await post(running, "/v1/completions", body)).text
     assert text.count("[DONE]") == 1
@@ -134,7 +134,7 @@ async def test_streamed_completions_of_several_prompts_end_once() -> None:
 
 
 async def test_infill() -> None:
-    async with gateway() as running:
+    async with gateway(listen=False) as running:
         body = {
             "input_prefix": "def f(",
             "input_suffix": "return",
@@ -149,7 +149,7 @@ async def test_infill() -> None:
 
 async def test_text_helpers() -> None:
     messages = [{"role": "user", "content": "hi"}]
-    async with gateway(play=answers) as running:
+    async with gateway(listen=False, play=answers) as running:
         tokens = await post(running, "/tokenize", {"content": "hello", "model": "smol", "add_special": True})
         pieces = await post(running, "/tokenize", {"content": "hello", "model": "smol", "with_pieces": True})
         text = await post(running, "/detokenize", {"tokens": [5, 6], "model": "smol"})
@@ -164,7 +164,7 @@ async def test_text_helpers() -> None:
 
 
 async def test_embeddings_in_both_shapes() -> None:
-    async with gateway(play=answers) as running:
+    async with gateway(listen=False, play=answers) as running:
         openai = (await post(running, "/v1/embeddings", {"input": ["a", "b"], "model": "smol"})).json()
         packed = {"input": "a", "model": "smol", "encoding_format": "base64"}
         base64 = (await post(running, "/v1/embeddings", packed)).json()
@@ -180,7 +180,7 @@ async def test_embeddings_in_both_shapes() -> None:
 
 
 async def test_rerank_in_both_shapes() -> None:
-    async with gateway(play=answers) as running:
+    async with gateway(listen=False, play=answers) as running:
         jina = {"query": "q", "documents": ["a", {"text": "b"}, "c"], "top_n": 2, "model": "smol"}
         tei = {"query": "q", "texts": ["a", "b"], "return_text": True, "model": "smol"}
         first = (await post(running, "/v1/rerank", jina)).json()
@@ -200,12 +200,12 @@ async def test_rerank_in_both_shapes() -> None:
     ],
 )
 async def test_bad_rerank(body: object) -> None:
-    async with gateway(play=answers) as running:
+    async with gateway(listen=False, play=answers) as running:
         assert (await post(running, "/rerank", body)).status_code == 400
 
 
 async def test_props_of_the_router_and_of_a_model() -> None:
-    async with gateway() as running:
+    async with gateway(listen=False) as running:
         running.owner.infos["key-smol"] = ModelInfo(n_ctx_slot=2048, chat_template="{{x}}", bos_token="<s>")
         router = (await get(running, "/props")).json()
         model = (await get(running, "/props", params={"model": "tiny"})).json()
@@ -220,7 +220,7 @@ async def test_props_of_the_router_and_of_a_model() -> None:
 
 async def test_slots_come_from_the_last_report() -> None:
     slots = (SlotStatus(0, "idle"), SlotStatus(1, "decode", 7, 10, 4, 10, 3, 20))
-    async with gateway() as running:
+    async with gateway(listen=False) as running:
         running.owner.reports["key-smol"] = UpdateStatus(1, WorkerState.READY, slots=slots)
         value = (await get(running, "/slots", params={"model": "smol"})).json()
         busy = (SlotStatus(0, "prefill", 1),)
@@ -234,7 +234,7 @@ async def test_slots_come_from_the_last_report() -> None:
 
 
 async def test_slot_actions() -> None:
-    async with gateway(play=answers) as running:
+    async with gateway(listen=False, play=answers) as running:
         body = {"filename": "a.bin", "model": "smol"}
         saved = (await post(running, "/slots/1?action=save", body)).json()
         restored = (await post(running, "/slots/1?action=restore", body)).json()
@@ -262,7 +262,7 @@ async def test_slot_actions() -> None:
     ],
 )
 async def test_bad_slot_actions(path: str, filename: str) -> None:
-    async with gateway(play=answers) as running:
+    async with gateway(listen=False, play=answers) as running:
         answer = await post(running, path, {"filename": filename, "model": "smol"})
         assert running.owner.works == []
     assert answer.status_code == 400
@@ -272,11 +272,11 @@ async def test_adapters() -> None:
     assert SMOL.parameters is not None
     parameters = msgspec.structs.replace(SMOL.parameters, adapters=(AdapterSpec("/a.gguf"),))
     tuned = msgspec.structs.replace(SMOL, parameters=parameters)
-    async with gateway(play=answers, models=[SMOL]) as running:
+    async with gateway(listen=False, play=answers, models=[SMOL]) as running:
         running.owner.load(SMOL)
         assert (await get(running, "/lora-adapters", params={"model": "smol"})).json() == []
         assert running.owner.works == []
-    async with gateway(play=answers, models=[tuned]) as running:
+    async with gateway(listen=False, play=answers, models=[tuned]) as running:
         unloaded = await get(running, "/lora-adapters", params={"model": "smol"})
         assert running.owner.works == []
         running.owner.load(tuned)
@@ -289,7 +289,7 @@ async def test_adapters() -> None:
 
 
 async def test_reasoning_can_be_ended() -> None:
-    async with gateway(play=silence) as running:
+    async with gateway(listen=False, play=silence) as running:
         body = {"messages": [{"role": "user", "content": "x"}], "model": "smol"}
         asking = asyncio.create_task(post(running, "/v1/chat/completions", body))
         await eventually_async(lambda: running.owner.works, 5, "the request arrives")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import httpx
 import msgspec
 import ollama
 import pytest
@@ -84,9 +83,9 @@ async def test_chat() -> None:
 
 
 async def test_streamed_chat_is_lines_of_json() -> None:
-    async with gateway() as running, client(running) as api, httpx.AsyncClient() as http:
+    async with gateway() as running, client(running) as api, running.client() as http:
         parts = [part async for part in await api.chat("smol", HI, stream=True)]
-        raw = await http.post(f"{running.url}/api/chat", json={"model": "smol:latest", "messages": HI})
+        raw = await http.post("/api/chat", json={"model": "smol:latest", "messages": HI})
     assert "".join(part.message.content or "" for part in parts) == "Hello world"
     assert [part.done for part in parts] == [False, False, True]
     assert raw.headers["content-type"] == "application/x-ndjson"
@@ -188,12 +187,12 @@ async def test_context_never_reloads() -> None:
 async def test_errors_have_ollamas_shape() -> None:
     async with (
         gateway(play=fail(WireError(ErrorKind.OVERLOADED, "server busy"))) as running,
-        httpx.AsyncClient() as http,
+        running.client() as http,
     ):
         for path in ("/api/chat", "/api/nothing"):
             answer = await http.post(f"{running.url}{path}", json={"model": "smol", "messages": HI})
             assert isinstance(answer.json()["error"], str)
-        bad = await http.post(f"{running.url}/api/chat", json={"model": "smol", "messages": [{"role": 5}]})
+        bad = await http.post("/api/chat", json={"model": "smol", "messages": [{"role": 5}]})
     assert bad.status_code == 400
     assert bad.json()["error"].startswith("messages[0].role: ")
 
@@ -202,16 +201,16 @@ async def test_failure_half_way_is_a_line() -> None:
     def half(_: Any, stream: RequestStream) -> None:
         stream.delta(Delta(1, "Hel"))
 
-    async with gateway(play=half) as running, httpx.AsyncClient() as http:
+    async with gateway(play=half) as running, running.client() as http:
         body = {"model": "smol", "messages": HI}
-        async with http.stream("POST", f"{running.url}/api/chat", json=body) as answer:
+        async with http.stream("POST", "/api/chat", json=body) as answer:
             running.owner.streams[1].fail(WireError(ErrorKind.WORKER_DIED, "it died"))
             text = (await answer.aread()).decode()
     assert json.loads(text.splitlines()[-1]) == {"error": "it died"}
 
 
 async def test_root_greets_programs_and_shows_browsers_the_dashboard() -> None:
-    async with gateway() as running, httpx.AsyncClient(base_url=running.url) as http:
+    async with gateway() as running, running.client() as http:
         assert (await http.get("/")).text == "Ollama is running"
         assert (await http.head("/")).status_code == 200
         assert "<html" in (await http.get("/", headers={"Accept": "text/html,*/*"})).text

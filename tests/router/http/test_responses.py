@@ -6,7 +6,6 @@ import asyncio
 import json
 from typing import Any
 
-import httpx
 import openai
 import pydantic
 import pytest
@@ -163,8 +162,8 @@ async def test_structured_output_by_parse() -> None:
     ],
 )
 async def test_bad_input(body: dict[str, Any], param: str) -> None:
-    async with gateway() as running, httpx.AsyncClient() as http:
-        answer = await http.post(f"{running.url}/v1/responses", json={"model": "smol", **body})
+    async with gateway() as running, running.client() as http:
+        answer = await http.post("/v1/responses", json={"model": "smol", **body})
         assert running.owner.works == []
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == param

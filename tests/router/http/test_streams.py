@@ -22,7 +22,7 @@ WORDS = [f"word {number} — é\n" for number in range(40)]
 
 
 def http(running: Running) -> httpx.AsyncClient:
-    return httpx.AsyncClient(base_url=running.url, timeout=10)
+    return running.client()
 
 
 async def begin(running: Running, client: httpx.AsyncClient, conversation: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import httpx
 import msgspec
 import openai
 import pytest
@@ -59,7 +58,7 @@ async def test_transcript_with_the_sdk() -> None:
     ],
 )
 async def test_bad_forms(form: dict[str, Any], words: str) -> None:
-    async with gateway(models=[HEARS]) as running, httpx.AsyncClient(base_url=running.url) as http:
+    async with gateway(models=[HEARS]) as running, running.client() as http:
         answer = await http.post("/v1/audio/transcriptions", **form)
         assert running.owner.works == []
     assert answer.status_code == 400, answer.text
@@ -69,7 +68,7 @@ async def test_bad_forms(form: dict[str, Any], words: str) -> None:
 async def test_deaf_model_says_so_and_large_files_are_refused() -> None:
     async with (
         gateway(models=[SMOL], settings=Settings(body_limit=1000)) as running,
-        httpx.AsyncClient(base_url=running.url) as http,
+        running.client() as http,
     ):
         deaf = await http.post("/v1/audio/transcriptions", data={"model": "smol"}, files={"file": SOUND})
         large = await http.post("/v1/audio/transcriptions", data={"model": "smol"}, files={"file": SOUND * 100})
