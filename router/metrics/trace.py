@@ -14,6 +14,9 @@ from router.scheduling.effects import Phase
 from router.transport.encoder import Encoder
 from router.transport.stream import CAPACITY, RequestStream
 
+_PREPARING = frozenset({Phase.DOWNLOADING, Phase.LOADING, Phase.WAKING})
+"""Phases in which the model is brought; all but these and `running` are waiting."""
+
 
 class TracedStream(RequestStream):
     """A request stream that notes when things happen to it. Costs about two microseconds per delta."""
@@ -39,7 +42,8 @@ class TracedStream(RequestStream):
         self._gap = observations.gaps(model)
         self._clock = clock
         self._arrived = clock()
-        self._phase_since = self._arrived
+        self._phase = Phase.QUEUED
+        self._entered = self._arrived
         self._queued = 0.0
         self._loading = 0.0
         self._dispatched = False
@@ -48,20 +52,8 @@ class TracedStream(RequestStream):
         self._traced = False
 
     def notify(self, phase: Phase, position: int = 0, progress: float = 0.0) -> None:
-        if phase is not self.phase:
-            self._leave_phase()
+        self._enter(phase)
         super().notify(phase, position, progress)
-
-    def delta(self, delta: Delta) -> None:
-        now = self._clock()
-        if self._first is None:
-            self._first = now
-            self._leave_phase()
-            self._observations.first_token(self._model, now - self._arrived)
-        elif delta.n_tokens > 0:
-            self._gap((now - self._last) / delta.n_tokens)
-        self._last = now
-        super().delta(delta)
 
     def restart(self) -> None:
         """Called each time that a worker is given the request from its beginning."""
@@ -69,9 +61,21 @@ class TracedStream(RequestStream):
         self._first = None
         if self._dispatched:
             self._observations.request_retried(self._model)
-        else:
-            self._dispatched = True
-            self._observations.dispatched(self._model, self._clock() - self._arrived)
+        self._enter(Phase.RUNNING)
+        self._dispatch()
+
+    def delta(self, delta: Delta) -> None:
+        now = self._clock()
+        if self._first is None:
+            self._first = self._last = now
+            self._enter(Phase.RUNNING)
+            self._dispatch()
+            self._observations.first_token(self._model, now - self._arrived)
+        elif delta.index == 0 and delta.n_tokens > 0:
+            # Other choices grow in the same steps: between them there is no gap to be felt.
+            self._gap((now - self._last) / delta.n_tokens)
+            self._last = now
+        super().delta(delta)
 
     def answer(self, answer: Answer) -> None:
         super().answer(answer)
@@ -86,23 +90,28 @@ class TracedStream(RequestStream):
         """The client left before the end, and nobody may come back."""
         self._trace(None, WireError(ErrorKind.CANCELLED, "the client left"))
 
-    def _leave_phase(self) -> None:
+    def _enter(self, phase: Phase) -> None:
         """Add the time since the last change to the phase that ends now."""
         now = self._clock()
-        spent = now - self._phase_since
-        self._phase_since = now
-        if self.phase in (Phase.LOADING, Phase.WAKING):
+        spent = now - self._entered
+        if self._phase in _PREPARING:
             self._loading += spent
-        elif self.phase in (Phase.QUEUED, Phase.PARKED):
+        elif self._phase is not Phase.RUNNING:
             self._queued += spent
+        self._phase = phase
+        self._entered = now
+
+    def _dispatch(self) -> None:
+        if not self._dispatched:
+            self._dispatched = True
+            self._observations.dispatched(self._model, self._queued + self._loading)
 
     def _trace(self, answer: Answer | None, error: WireError | None) -> None:
         if self._traced:
             return
         self._traced = True
         now = self._clock()
-        if self._first is None:
-            self._leave_phase()
+        self._enter(Phase.RUNNING)
         end = _end(answer, error)
         self._observations.request_ended(self._model, end, now - self._arrived)
         usage = answer.usage if isinstance(answer, Completed) else None

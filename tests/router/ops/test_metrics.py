@@ -327,6 +327,32 @@ def test_a_request_leaves_its_times_in_the_histograms_and_one_line(caplog: pytes
     }
 
 
+def test_the_prefill_of_a_resident_model_is_no_wait(caplog: pytest.LogCaptureFixture) -> None:
+    metrics, clock = Metrics(Observations(), Source(), State), Clock()
+    caplog.set_level("INFO")
+    stream = traced(metrics, clock)
+    clock.now += 0.5
+    stream.restart()
+    clock.now += 3.0
+    stream.delta(Delta(1, "a"))
+    stream.answer(COMPLETED)
+    assert scrape(metrics)["llamaherd_queue_wait_seconds_sum", "m"] == 0.5
+    assert vars(caplog.records[-1])["fields"]["queue_ms"] == 500.0
+
+
+def test_choices_that_grow_together_have_no_gaps_between_them() -> None:
+    metrics, clock = Metrics(Observations(), Source(), State), Clock()
+    stream = traced(metrics, clock)
+    for _ in range(3):
+        for index in range(4):
+            stream.delta(Delta(1, "a", 1, index))
+        clock.now += 0.5
+    values = scrape(metrics)
+    assert values["llamaherd_inter_token_seconds_count", "m"] == 2
+    assert values["llamaherd_inter_token_seconds_sum", "m"] == 1.0
+    assert values["llamaherd_queue_wait_seconds_count", "m"] == 1
+
+
 def test_a_second_worker_is_a_retry_and_the_first_token_is_the_one_that_was_seen() -> None:
     metrics, clock = Metrics(Observations(), Source(), State), Clock()
     stream = traced(metrics, clock)
