@@ -279,6 +279,7 @@ class Scheduler:
             ledger.room_changed = True
         elif not waits and ledger.queue.pop(model.key, None) is not None:
             model.blocked = ""
+            model.place = 0
             model.turn = False
             model.coming = False
             ledger.workers_changed = True

@@ -70,6 +70,7 @@ def start(ledger: Ledger, model: Model, reason: str) -> None:
     model.worker = worker
     model.started = ledger.now
     model.blocked = ""
+    model.place = 0
     model.holds.clear()
     worker.threads = model.entry.reserved_threads or ledger.policy.threads
     ledger.reserve(worker, model.entry.needs)
@@ -99,6 +100,7 @@ def wake(ledger: Ledger, model: Model, reason: str) -> None:
     ledger.queue.pop(model.key, None)
     model.started = ledger.now
     model.blocked = ""
+    model.place = 0
     ledger.reserve(worker, model.entry.needs)
     worker.watch.expect(PROGRESS, ledger.now)
     watch_over(ledger, worker)

@@ -10,6 +10,7 @@ import time
 from tests.scenarios.simulation import Simulation, random_plan
 
 BATCH = 50
+REPORT_EVERY = 1000
 
 
 def live_through(seeds: range) -> tuple[int, int, list[str]]:
@@ -36,12 +37,17 @@ def main() -> int:
     batches = [range(first, min(first + BATCH, end)) for first in range(options.first, end, BATCH)]
     begun, handled, long = time.monotonic(), 0, 0
     with multiprocessing.Pool(options.processes) as pool:
-        for count, long_ones, failures in pool.imap_unordered(live_through, batches):
+        for done, (count, long_ones, failures) in enumerate(pool.imap_unordered(live_through, batches), start=1):
             handled += count
             long += long_ones
             if failures:
-                sys.stdout.write(failures[0] + "\n")
+                sys.stdout.write(
+                    f"{failures[0]}\nAgain: python -m tests.scenarios.campaign --histories 1 --first SEED\n"
+                )
                 return 1
+            if done % (REPORT_EVERY // BATCH) == 0:
+                sys.stdout.write(f"{done * BATCH} histories, {time.monotonic() - begun:.0f} s\n")
+                sys.stdout.flush()
     seconds = time.monotonic() - begun
     sys.stdout.write(
         f"{options.histories} histories ({long} of 200 events or more), {handled} events, "

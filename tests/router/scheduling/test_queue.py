@@ -167,3 +167,18 @@ def test_clients_hear_where_they_stand_and_how_far_the_load_is() -> None:
     rig.post(events.RequestLeft(first))
     rig.wait(1.1)
     assert rig.one(effects.Notify) == effects.Notify(second, Phase.QUEUED, 1)
+
+
+def test_positions_count_the_models_ahead_while_room_is_waited_for_and_only_the_own_line_afterwards() -> None:
+    rig = Rig(entry("a"), entry("b"), entry("c", slots=1), models_max=1, in_flight_factor=1)
+    first = rig.ask("a")
+    child = rig.up("a")
+    ahead = rig.ask("b")
+    rig.ask("c")
+    assert rig.one(effects.Notify).position == 2
+    rig.post(events.RequestLeft(ahead))
+    rig.end(first, child)
+    rig.exit(child)
+    rig.up("c")
+    rig.ask("c")
+    assert rig.one(effects.Notify).position == 1
