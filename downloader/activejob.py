@@ -12,6 +12,9 @@ from downloader.store import Store
 from downloader.watchdog import Watchdog
 from protocol.download import DownloadChoice, FileProgress, JobProgress, JobState, Plan
 
+START_TIMEOUT = 60.0
+"""Seconds at least that a process has for its first report: where everything computes, its imports take a while."""
+
 
 class ActiveJob:
     """One job: its plan, its process while it has one, and the numbers read from the disk."""
@@ -32,6 +35,7 @@ class ActiveJob:
         """Set when the queue lets the job start."""
         self.process: JobProcess | None = None
         self.task: asyncio.Task[None] | None = None
+        self._stall_timeout = 0.0
         self._watchdog = Watchdog(0.0, now)
         self._speed = Speedometer()
         self._phases: dict[int, Phase] = {}
@@ -50,12 +54,15 @@ class ActiveJob:
         self.state = JobState.DOWNLOADING
         self.reason = ""
         self.stall = ""
-        self._watchdog = Watchdog(stall_timeout, now)
+        self._stall_timeout = stall_timeout
+        self._watchdog = Watchdog(max(stall_timeout, START_TIMEOUT), now)
         self._speed = Speedometer()
         self._phases = {}
 
-    def enter(self, index: int, phase: Phase) -> None:
+    def enter(self, index: int, phase: Phase, now: float) -> None:
         """The process says what a file waits for."""
+        if not self._phases:
+            self._watchdog = Watchdog(self._stall_timeout, now)
         self._phases[index] = phase
         verifying = Phase.VERIFYING in self._phases.values()
         self.state = JobState.VERIFYING if verifying else JobState.DOWNLOADING
@@ -73,10 +80,14 @@ class ActiveJob:
         self._on_disk = [store.bytes_of(self.plan.repo, file) for file in self.plan.files]
         self._shown = [max(pair) for pair in zip(self._shown, self._on_disk, strict=True)]
         self._speed.saw(self.on_disk, now)
-        # Before the first report the process is still starting, which is not bounded by bytes but by the same clock.
         phases = self._phases.values()
         idle = Phase.VERIFYING in phases or Phase.LOCKED in phases
         return self._watchdog.saw(self.on_disk, now, expected=not idle)
+
+    @property
+    def patience(self) -> float:
+        """Seconds without a byte that the watchdog allows now."""
+        return self._watchdog.limit
 
     @property
     def on_disk(self) -> int:

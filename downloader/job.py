@@ -31,8 +31,6 @@ from downloader.transfer import Transfer
 from protocol.errors import ExitCode
 from protocol.parent_watch import die_with_parent
 
-NICENESS = 19
-
 
 class Job:
     """One task, and the line over which it reports."""
@@ -95,7 +93,6 @@ def main() -> int:
     source = sys.stdin.buffer
     spec = spec_decoder.decode(source.readline())
     die_with_parent(spec.parent)
-    _step_back()
     job = Job(spec, out)
     threading.Thread(target=_follow, args=(job,), name="parent-watch", daemon=True).start()
     try:
@@ -104,13 +101,6 @@ def main() -> int:
         answer = from_fault(fault)
     job.say(answer)
     return 0
-
-
-def _step_back() -> None:
-    """Take what the models leave of the cores: least weight, and no preemption of a thread that computes."""
-    os.nice(NICENESS)
-    if sys.platform == "linux":
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def _follow(job: Job) -> None:

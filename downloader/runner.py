@@ -18,6 +18,10 @@ from protocol.errors import ErrorKind
 _LONGEST_LINE = 16 << 20
 """Bytes: a plan of a repository with thousands of files is one line."""
 
+NICENESS = 10
+"""About a tenth of a core where everything computes, which is enough for some 80 MB/s. More than that and a job could
+starve at its start beside models that use all cores."""
+
 _SECRETS = frozenset({"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"})
 _QUIET = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
@@ -47,6 +51,7 @@ async def job_process(spec: JobSpec) -> AsyncIterator[JobProcess]:
         )
     except OSError as error:
         raise transient(f"no job process could be started: {error}") from error
+    _step_back(process.pid)
     try:
         yield JobProcess(process, spec)
     finally:
@@ -54,6 +59,17 @@ async def job_process(spec: JobSpec) -> AsyncIterator[JobProcess]:
             process.kill()
         # Not to be interrupted: an unreaped job would hold its lock and its files open.
         await asyncio.shield(process.wait())
+
+
+def _step_back(pid: int) -> None:
+    """Let a job take what the models leave of the cores: little weight, no preemption of a thread that computes.
+
+    Done from here because it has to hold from the first moment: a job's own imports are its greatest burst.
+    """
+    with contextlib.suppress(ProcessLookupError):
+        os.setpriority(os.PRIO_PROCESS, pid, NICENESS)
+        if sys.platform == "linux":
+            os.sched_setscheduler(pid, os.SCHED_BATCH, os.sched_param(0))
 
 
 class JobProcess:

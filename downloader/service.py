@@ -223,7 +223,7 @@ class Downloader:
                 async for line in process.lines():
                     if isinstance(line, FilePhase):
                         before = job.state
-                        job.enter(line.index, line.phase)
+                        job.enter(line.index, line.phase, time.monotonic())
                         if job.state is not before:
                             self._publish()
                     elif isinstance(line, Fetched):
@@ -311,7 +311,7 @@ class Downloader:
         now = time.monotonic()
         for job in self._jobs.values():
             if job.process is not None and job.measure(self._store, now):
-                job.stall = f"no byte came for {self._settings.stall_timeout:g} s"
+                job.stall = f"no byte came for {job.patience:g} s"
                 job.process.kill()
         if self._settings.rate_limit and self._ticks % _RATES_EVERY == 0:
             self._share_rates()

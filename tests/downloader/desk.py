@@ -33,7 +33,7 @@ from tests.fakes.hub import FakeHub
 
 Message = TypeVar("Message")
 
-SETTINGS = ConfigureDownloads(stall_timeout=2.0, attempts=4, space_margin=0, backoff_first=0.05, backoff_max=0.2)
+SETTINGS = ConfigureDownloads(stall_timeout=8.0, attempts=4, space_margin=0, backoff_first=0.05, backoff_max=0.2)
 
 
 class Desk:

@@ -27,7 +27,7 @@ class Office:
         self._runtime_path = runtime
         self.settings = ConfigureDownloads(
             cache_dir=str(self.cache),
-            stall_timeout=2.0,
+            stall_timeout=8.0,
             attempts=4,
             space_margin=0,
             backoff_first=0.05,
