@@ -8,7 +8,7 @@ from typing import Any
 
 from protocol.chat import Tool
 from worker.chat.values import ParameterTypes
-from worker.schema_rules import guided, parse_schema
+from worker.schema_rules import ConstraintError, guided, parse_schema
 
 _NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 
@@ -66,7 +66,7 @@ class TaggedArguments:
     def call(self, position: int, tool: Tool) -> list[str]:
         """The rules of one tool's call; the first is named `call_<position>`."""
         schema = _schema(tool)
-        required = set(schema.get("required") or ())
+        required = {key for key in schema.get("required", []) if isinstance(key, str)}
         keys = list(schema.get("properties") or {})
         types = ParameterTypes(tool)
         rules: list[str] = []
@@ -115,4 +115,6 @@ def _schema(tool: Tool) -> dict[str, Any]:
     schema = parse_schema(tool.parameters_json or b"{}")
     if isinstance(schema, bool) or "properties" not in schema:
         return dict(_NO_ARGUMENTS)
+    if not isinstance(schema["properties"], dict) or not isinstance(schema.get("required", []), list):
+        raise ConstraintError(f"the parameters of tool {tool.name!r} are no JSON schema of an object")
     return schema

@@ -139,11 +139,18 @@ def _property(schema: Schema, name: str) -> Schema:
 def _branches(schema: Schema, depth: int) -> Iterator[Schema]:
     yield schema
     for keyword in ("anyOf", "oneOf", "allOf"):
-        for branch in schema.get(keyword) or ():
+        branches = schema.get(keyword)
+        for branch in branches if isinstance(branches, list) else ():
             if isinstance(branch, dict) and depth < _MAX_DEPTH:
                 yield from _branches(branch, depth + 1)
 
 
 def _declared(schema: Schema) -> list[str]:
     declared = schema.get("type")
-    return [declared] if isinstance(declared, str) else declared if isinstance(declared, list) else []
+    return (
+        [declared]
+        if isinstance(declared, str)
+        else [kind for kind in declared if isinstance(kind, str)]
+        if isinstance(declared, list)
+        else []
+    )

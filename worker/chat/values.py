@@ -56,7 +56,8 @@ class ParameterTypes:
             found |= {entry for entry in declared if isinstance(entry, str)}
         if declared is None:
             for keyword in ("anyOf", "oneOf", "allOf"):
-                for branch in schema.get(keyword) or ():
+                branches = schema.get(keyword)
+                for branch in branches if isinstance(branches, list) else ():
                     found |= self._types(branch, depth + 1)
             if isinstance(values := schema.get("enum"), list):
                 found |= {_type_of(value) for value in values}

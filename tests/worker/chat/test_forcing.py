@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 
 import jsonschema
 import pytest
@@ -14,6 +15,7 @@ from worker.chat.call_shapes import SHAPES
 from worker.chat.forcing import forced_calls, schema_answer
 from worker.chat.formats import FORMATS
 from worker.chat.syntax import OutputSyntax, ReasoningTags
+from worker.schema_rules import ConstraintError
 
 WEATHER = {
     "type": "object",
@@ -99,3 +101,31 @@ def test_harmony_answers_on_its_final_channel() -> None:
     assert accepts(COMPILER.lark(grammar), text)
     answer = read(syntax, tuple(text))
     assert (answer.reasoning, answer.content) == ("Hm.", "7")
+
+
+@pytest.mark.parametrize("name", ["hermes", "qwen3-coder"])
+@pytest.mark.parametrize("schema", [{"properties": [1]}, {"properties": {"a": {}}, "required": 5}])
+def test_a_schema_that_is_none_is_refused(name: str, schema: dict[str, object]) -> None:
+    strange = (tool("f", schema),)
+    with pytest.raises(ConstraintError, match="'f'"):
+        forced_calls(OutputSyntax(name, tools=strange), strange)
+
+
+@pytest.mark.parametrize("name", ["hermes", "qwen3-coder"])
+def test_a_hundred_tools_are_compiled_soon(name: str) -> None:
+    properties = {f"argument_{i}": {"type": "string", "description": "x" * 50} for i in range(12)}
+    tools = tuple(tool(f"tool_{i}", {"type": "object", "properties": properties}) for i in range(100))
+    started = time.process_time()
+    grammar = forced_calls(OutputSyntax(name, tools=tools), tools)
+    assert grammar is not None
+    COMPILER.lark(grammar).mask()
+    assert time.process_time() - started < 5
+
+
+def test_odd_names_are_no_grammar() -> None:
+    odd = tool('a" | /.*/ "', {"type": "object", "properties": {'k" "': {"type": "integer"}}, "required": ['k" "']})
+    for name in ("hermes", "minimax"):
+        syntax = OutputSyntax(name, tools=(odd,))
+        grammar = forced_calls(syntax, (odd,))
+        assert grammar is not None
+        assert not accepts(COMPILER.lark(grammar), "anything")

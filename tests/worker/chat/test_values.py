@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.worker.chat.answers import tool
+from tests.worker.chat.answers import read, tool
+from worker.chat.syntax import OutputSyntax
 from worker.chat.values import ParameterTypes
 
 TYPES = ParameterTypes(
@@ -60,3 +61,28 @@ def test_only_plain_strings_may_stream() -> None:
 
 def test_a_schema_that_is_none_says_nothing() -> None:
     assert ParameterTypes(tool("f")).types("x") == set()
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": [1, 2]},
+        {"properties": {"x": 5}},
+        {"properties": {"x": True}},
+        {"properties": {"x": {"anyOf": 5, "oneOf": {"a": 1}, "allOf": None, "enum": "abc"}}},
+        {"properties": {"x": {"type": {"a": 1}, "$ref": 7}}},
+        {"properties": {"x": {"type": [1, None]}}},
+        {"properties": {"x": {"$ref": "#/properties/x/y/z"}}},
+    ],
+)
+def test_a_strange_schema_harms_nobody(schema: dict[str, object]) -> None:
+    strange = tool("f", schema)
+    assert ParameterTypes(strange).as_json("x", "plain") == '"plain"'
+    calls = {
+        "qwen3-coder": "<tool_call>\n<function=f>\n<parameter=x>\n1\n</parameter>\n</function>\n</tool_call>",
+        "minimax-m3": ']<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name="f">]<]minimax[>[<x>1]<]minimax[>[</x>'
+        "]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>",
+    }
+    for name, text in calls.items():
+        answer = read(OutputSyntax(name, tools=(strange,)), tuple(text))
+        assert [call.name for call in answer.calls] == ["f"]
