@@ -27,7 +27,7 @@ class Prefill(Protocol):
 
     @property
     def chunk_limit(self) -> int:
-        """Tokens up to the next point where a step must end, at most `remaining`."""
+        """Tokens up to the next point where a step must end, because others wait for it; at most `remaining`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,9 @@ class Share:
 def plan_prefill(prompts: Sequence[Prefill], room: int, ms_per_token: float, now: float) -> list[Share]:
     """Divide `room` prompt tokens of the next step among the prompts that may be decoded.
 
-    The shortest remaining time goes first, less the time that a prompt has waited, so that a long one is not passed by
-    for ever. Prompts are finished one after the other; at most one is suspended half-way for a shorter one.
+    The one that is soonest at its next border (its end, or what others wait for) goes first, less the time that it has
+    waited, so that a long one is not passed by for ever. Prompts are finished one after the other; at most one is
+    suspended half-way for a shorter one.
     """
     shares: list[Share] = []
     started = sum(prompt.started for prompt in prompts)
@@ -68,6 +69,6 @@ def _by_urgency(prompts: Sequence[Prefill], ms_per_token: float, now: float) -> 
     def urgency(index: int) -> tuple[float, int]:
         prompt = prompts[index]
         waited_ms = 1000 * (now - prompt.waiting_since)
-        return prompt.remaining * ms_per_token - waited_ms, index
+        return prompt.chunk_limit * ms_per_token - waited_ms, index
 
     return sorted(range(len(prompts)), key=urgency)

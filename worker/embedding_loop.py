@@ -56,7 +56,7 @@ class EmbeddingLoop:
     watch: StepWatch
     tally: Tally
     answer: Callable[[codec.Answer], None]
-    changed: bool = False
+    _changed: bool = False
     _jobs: dict[int, _Job] = field(default_factory=dict)
     _waiting: deque[tuple[_Job, int]] = field(default_factory=deque)
     _running: tuple[int, ...] = ()
@@ -64,9 +64,13 @@ class EmbeddingLoop:
     def __post_init__(self) -> None:
         self.watch.guard(self.context.abort)
 
-    @property
-    def busy(self) -> bool:
-        return bool(self._jobs)
+    def close(self) -> None:
+        """Nothing of its own to free."""
+
+    def take_changed(self) -> bool:
+        """Whether slots have changed since this was last asked."""
+        changed, self._changed = self._changed, False
+        return changed
 
     @property
     def requests(self) -> tuple[int, ...]:
@@ -114,7 +118,7 @@ class EmbeddingLoop:
         if not parts:
             return False
         self._running = tuple(dict.fromkeys(part.job.prepared.request for part in parts))
-        self.changed = True
+        self._changed = True
         self.watch.begin(frozenset(self._running))
         started = time.perf_counter()
         try:

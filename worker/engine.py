@@ -19,7 +19,7 @@ from worker.llama_backend import CACHE_TYPES, build, devices, has_gpu
 from worker.llama_context import Context, ContextSizes, Outcome
 from worker.llama_log import EngineLog
 from worker.llama_model import LoadAborted, LoadError, Model
-from worker.llama_parameters import POOLING_NAMES
+from worker.llama_parameters import POOLING_NAMES, UnusableParameter
 from worker.model_texts import ModelTexts
 from worker.placement import (
     CPU_CONTEXT,
@@ -37,6 +37,7 @@ from worker.prompt.errors import PromptError
 from worker.prompt.template import ChatTemplate
 from worker.shelf import Shelf
 from worker.slot_files import SlotFiles
+from worker.speculation import Drafter, PromptLookup
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +92,8 @@ class Engine:
             )
             self.fingerprint = f"{load.settings.load_key}, {self.context.n_ctx} cells, {build()}"
             self.kept = self._open_kept(load)
+            self.sampling_threads = threads.single
+            self.drafter = _drafter(parameters, self.cache)
             self.slot_files = SlotFiles(load.settings.slot_save_path, self.fingerprint, self.cache, self.kept)
             self.template = _template(self.model, load.settings.chat_template)
             if not progress("warm-up", 0.0):
@@ -231,6 +234,16 @@ def _bytes_per_token(model: Model, parameters: LoadParameters) -> int:
     value = model.metadata_number("attention.value_length") or width
     per_head = key * _TYPE_BYTES[parameters.cache_type_k] + value * _TYPE_BYTES[parameters.cache_type_v]
     return int(layers * kv_heads * per_head)
+
+
+def _drafter(parameters: LoadParameters, cache: KvCache) -> Drafter | None:
+    """What guesses at tokens; None where nothing does, or where wrong guesses cannot be taken back."""
+    draft = parameters.draft
+    if draft.kind == "off" or not cache.divisible or draft.n_max < 1:
+        return None
+    if draft.kind == "lookup":
+        return Drafter(PromptLookup(), draft.n_max, draft.n_min)
+    raise UnusableParameter(f"draft: there is no kind {draft.kind!r} of speculative decoding")
 
 
 def _template(model: Model, override: str) -> ChatTemplate:

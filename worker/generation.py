@@ -61,7 +61,7 @@ class Generation:
 
     def parked(self, now: float) -> Parked:
         """What another process needs to go on."""
-        generated = tuple(tuple(sequence.generated) for sequence in self._all)
+        generated = tuple(tuple(sequence.output_tokens) for sequence in self._all)
         spent = max((timings(sequence, now).predicted_ms for sequence in self._all), default=0.0)
         return Parked(self.prepared.request, ResumePoint(generated, spent))
 

@@ -28,6 +28,8 @@ class SequenceMemory(Protocol):
 
     def share_from(self, source: int, target: int, start: int) -> None: ...
 
+    def shift(self, sequence: int, start: int, stop: int) -> None: ...
+
     def save(self, sequence: int) -> bytes: ...
 
     def restore(self, sequence: int, state: bytes) -> bool: ...
@@ -247,6 +249,16 @@ class KvCache:
             return False
         self.cells.truncate(sequence, length)
         return True
+
+    def shift(self, sequence: int, start: int, stop: int) -> None:
+        """Remove a range of a running sequence's tokens and move the rest down; the range and the rest are not shared.
+
+        What was computed with the range in sight is of no use to other prompts: only the part before it stays known.
+        """
+        kept = self.tokens(sequence)[:start]
+        self._memory.shift(sequence, start, stop)
+        self.cells.remove(sequence, start, stop)
+        self._tree.insert(sequence, kept, self._namespaces[sequence])
 
     def snapshot(self, sequence: int, tokens: Sequence[int]) -> None:
         """Keep the present state of a running sequence as an idle one; `tokens` are what it has decoded."""

@@ -117,6 +117,8 @@ class Sampler:
         self._chain: Any = None
         self._grammar: Any = None
         self.greedy = is_greedy(parameters)
+        self._memory = 0
+        """Tokens that the chain looks back on."""
         biases = [*biases, *((token, -math.inf) for token in suppressed_tokens(vocabulary))]
         self._bias_tokens = np.array([token for token, _ in biases], np.int64)
         self._bias_values = np.array([bias for _, bias in biases], np.float32)
@@ -157,9 +159,9 @@ class Sampler:
             llama_cpp.llama_sampler_accept(self._grammar, token)
 
     def remember_prompt(self, tokens: Sequence[int]) -> None:
-        """Let the penalties see the end of the prompt."""
-        if self._chain:
-            for token in tokens:
+        """Let the penalties see the end of the prompt, where there are any."""
+        if self._chain and self._memory:
+            for token in tokens[-self._memory :]:
                 llama_cpp.llama_sampler_accept(self._chain, token)
 
     def _draw(self, logits: Floats, candidates: Candidates) -> int:
@@ -216,6 +218,7 @@ class Sampler:
             last_n = n_ctx if p.repeat_last_n < 0 else p.repeat_last_n
             if last_n == 0 or (p.repeat_penalty == 1 and p.frequency_penalty == 0 and p.presence_penalty == 0):
                 return None
+            self._memory = max(self._memory, last_n)
             return llama_cpp.llama_sampler_init_penalties(
                 self._vocabulary.n_tokens, last_n, p.repeat_penalty, p.frequency_penalty, p.presence_penalty
             )
@@ -247,6 +250,7 @@ class Sampler:
         breakers = [text.encode() for text in p.dry_sequence_breakers]
         array = (ctypes.c_char_p * len(breakers))(*breakers)
         last_n = n_ctx if p.dry_penalty_last_n < 0 else p.dry_penalty_last_n
+        self._memory = max(self._memory, last_n)
         return llama_cpp.llama_sampler_init_dry(
             self._vocabulary.handle, p.dry_multiplier, p.dry_base, p.dry_allowed_length, last_n, array, len(breakers)
         )

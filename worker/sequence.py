@@ -57,12 +57,17 @@ class Sequence:
     first_token: float = 0.0
     decoding_ms: float = 0.0
     """Decode time spent before it was parked in another process."""
-    snapshot_points: set[int] = field(default_factory=set)
+    output_tokens: list[int] = field(default_factory=list)
+    """What was generated, also what a shifted context has dropped since."""
+    borders: set[int] = field(default_factory=set)
+    """Positions where a step must end: others wait for the tokens up to there."""
     n_reasoning: int = 0
     n_draft: int = 0
     n_draft_accepted: int = 0
+    shifted: bool = False
+    """Whether tokens were dropped from its context."""
     truncated: bool = False
-    """Whether its context has been shifted, or ended it."""
+    """Whether the end of the context has ended it, or its context was shifted."""
     waits_for: Sequence | None = None
     """A running sequence whose prompt begins as this one does, ..."""
     waits_until: int = 0
@@ -73,12 +78,8 @@ class Sequence:
         return self.prepared.request
 
     @property
-    def generated(self) -> list[int]:
-        return self.tokens[self.n_prompt :]
-
-    @property
     def n_generated(self) -> int:
-        return len(self.tokens) - self.n_prompt
+        return len(self.output_tokens)
 
     # What the batch scheduler asks
 
@@ -102,5 +103,5 @@ class Sequence:
 
     @property
     def chunk_limit(self) -> int:
-        ahead = [point - self.n_past for point in self.snapshot_points if point > self.n_past]
+        ahead = [point - self.n_past for point in self.borders if point > self.n_past]
         return min([*ahead, self.remaining])

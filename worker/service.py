@@ -30,7 +30,6 @@ from worker.status import StatusBoard, StatusReporter
 from worker.step_watch import StepWatch
 from worker.tally import Tally
 
-
 IDLE_REPORT = 1.0
 """Seconds between two reports of an idle worker's numbers."""
 
@@ -128,8 +127,7 @@ class Worker:
         except EngineFailure as failure:
             raise WorkerEnds(ExitCode.ENGINE_FAILED, WireError(ErrorKind.INTERNAL, str(failure))) from failure
         self._board.step = self._tally.steps
-        if loop.changed:
-            loop.changed = False
+        if loop.take_changed():
             self._reporter.report()
         elif stepped:
             self._reporter.tick()
@@ -240,7 +238,9 @@ class Worker:
     def _free(self) -> None:
         """Free what was loaded."""
         self._watch.guard(None)
-        self._loop = None
+        if self._loop is not None:
+            self._loop.close()
+            self._loop = None
         if self._engine is not None:
             self._engine.close()
             self._engine = None

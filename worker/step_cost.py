@@ -50,6 +50,14 @@ class StepCost:
                 return known
         return _GUESS_MS
 
+    @property
+    def draft_ms(self) -> float:
+        """Expected time of one more token in a step of few."""
+        if len(self._decoding) > 1:
+            fewest, most = min(self._decoding), max(self._decoding)
+            return max(0.0, (self._decoding[most] - self._decoding[fewest]) / (most - fewest))
+        return self.prompt_ms if math.isnan(self._beside) else self._beside
+
     def chunk(self, n_decoding: int, budget_ms: float) -> int:
         """Prompt tokens that a step may take."""
         if n_decoding == 0:

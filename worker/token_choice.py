@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from typing import cast
+
 import numpy as np
 import numpy.typing as npt
 
@@ -15,11 +18,19 @@ Floats = npt.NDArray[np.float32]
 
 
 class TokenChoice:
-    """One per thread that samples."""
+    """May be used by several threads for different sequences: each has its own room for candidates."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
-        self._candidates = Candidates(vocabulary.n_tokens)
+        self._local = threading.local()
+
+    @property
+    def _candidates(self) -> Candidates:
+        try:
+            return cast(Candidates, self._local.candidates)
+        except AttributeError:
+            self._local.candidates = made = Candidates(self._vocabulary.n_tokens)
+            return made
 
     def choose(self, sequence: Sequence, logits: Floats) -> tuple[int, TokenLogprob | None]:
         """The next token for a row of logits, which is changed.
