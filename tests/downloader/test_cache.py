@@ -8,6 +8,7 @@ import random
 import shutil
 from pathlib import Path
 
+import pytest
 from huggingface_hub import scan_cache_dir
 
 from downloader import locks
@@ -62,6 +63,7 @@ async def test_a_second_pull_takes_the_newer_revision_and_only_what_changed(hub:
     assert_sound(desk.cache)
 
 
+@pytest.mark.slow
 async def test_an_older_revision_by_name(hub: FakeHub, desk: Desk) -> None:
     first = hub.add(REPO, {Q4: content(1000)})
     hub.add(REPO, {Q4: content(1000, 2)})
@@ -94,6 +96,7 @@ async def test_offline_the_cache_answers(hub: FakeHub, desk: Desk) -> None:
     assert len(hub.seen) == seen
 
 
+@pytest.mark.slow
 async def test_a_hub_that_does_not_answer_is_done_without(hub: FakeHub, desk: Desk) -> None:
     hub.add(REPO, {Q4: content(1000)})
     first = await desk.pull(REPO)
@@ -122,6 +125,7 @@ async def test_deleting_a_model_leaves_what_others_use(hub: FakeHub, desk: Desk)
     assert not list(desk.cache.glob("models--*"))
 
 
+@pytest.mark.slow
 async def test_content_that_two_names_share_is_kept_until_the_last(hub: FakeHub, desk: Desk) -> None:
     body = content(1000)
     hub.add(REPO, {Q4: body, Q8: body})

@@ -42,7 +42,7 @@ def open_files(folder: Path) -> list[str]:
     return [target for target in targets if target.startswith(str(folder))]
 
 
-@pytest.mark.parametrize("seed", [*range(10), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(10, 50))])
+@pytest.mark.parametrize("seed", [*range(5), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(5, 50))])
 async def test_at_a_random_moment(hub: FakeHub, desk: Desk, seed: int) -> None:
     body = content(SIZE)
     hub.add(REPO, {MODEL: body})

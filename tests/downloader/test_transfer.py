@@ -7,6 +7,7 @@ import random
 import time
 from pathlib import Path
 
+import pytest
 from huggingface_hub import hf_hub_download, scan_cache_dir
 
 from downloader.runner import NICENESS
@@ -76,6 +77,7 @@ async def test_a_stall_is_found_and_resumed(hub: FakeHub, desk: Desk) -> None:
     assert sum(hub.served.values()) <= len(body) + 65536
 
 
+@pytest.mark.slow
 async def test_wrong_bytes_are_fetched_once_more(hub: FakeHub, desk: Desk) -> None:
     body = content(1_000_000)
     hub.add(REPO, {MODEL: body})
@@ -96,6 +98,7 @@ async def test_wrong_bytes_are_never_listed(hub: FakeHub, desk: Desk) -> None:
     assert desk.store.partials() == []
 
 
+@pytest.mark.slow
 async def test_another_etag_of_the_cdn_starts_the_file_anew(hub: FakeHub, desk: Desk) -> None:
     body = content(2_000_000)
     hub.add(REPO, {MODEL: body})
@@ -117,6 +120,7 @@ async def test_a_file_that_changed_on_the_hub_is_planned_again(hub: FakeHub, des
     assert Path(done.path).read_bytes() == body
 
 
+@pytest.mark.slow
 async def test_a_busy_hub_is_given_time(hub: FakeHub, desk: Desk) -> None:
     hub.add(REPO, {MODEL: content(500_000)})
     hub.arm(Fault.RATE_LIMIT, 1)
@@ -128,6 +132,7 @@ async def test_a_busy_hub_is_given_time(hub: FakeHub, desk: Desk) -> None:
     assert any("503" in reason for reason in reasons)
 
 
+@pytest.mark.slow
 async def test_a_hub_that_stays_down_ends_the_job(hub: FakeHub, desk: Desk) -> None:
     hub.add(REPO, {MODEL: content(500_000)})
     hub.arm(Fault.STATUS, 500, times=-1)
@@ -137,6 +142,7 @@ async def test_a_hub_that_stays_down_ends_the_job(hub: FakeHub, desk: Desk) -> N
     assert "500" in failed.error.message
 
 
+@pytest.mark.slow
 async def test_a_hub_without_ranges_is_read_from_the_start(hub: FakeHub, desk: Desk) -> None:
     body = content(2_000_000)
     hub.add(REPO, {MODEL: body})
@@ -171,6 +177,7 @@ async def test_the_token_goes_to_the_hub_and_nowhere_else(hub: FakeHub, cache: P
     assert {seen.authorization for seen in hub.seen if not seen.path.startswith("/cdn/")} == {"Bearer hf_secret"}
 
 
+@pytest.mark.slow
 async def test_a_private_repository_without_a_token_is_not_found(hub: FakeHub, desk: Desk) -> None:
     hub.add(REPO, {MODEL: content(1000)}, token="hf_secret")
     failed = await desk.refused(REPO)
@@ -209,6 +216,7 @@ async def test_one_rate_limit_for_all(hub: FakeHub, desk: Desk) -> None:
     assert time.monotonic() - began > 1.5
 
 
+@pytest.mark.slow
 async def test_a_limit_can_be_lifted_while_it_holds(hub: FakeHub, desk: Desk) -> None:
     desk.configure(rate_limit=50_000)
     hub.add(REPO, {MODEL: content(5_000_000)})

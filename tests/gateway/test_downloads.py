@@ -166,6 +166,7 @@ def test_clear_errors(hub: FakeHub, body: bytes, http: httpx.Client, tmp_path: P
     assert not (tmp_path / "home" / "hub").exists()
 
 
+@pytest.mark.slow
 def test_a_dry_run_shows_files_and_space(hub: FakeHub, body: bytes, http: httpx.Client) -> None:
     hub.add(REPO, {FILE: body, "mmproj-F16.gguf": b"GGUF1234"})
     answer = http.post("/models", json={"model": REPO, "dry_run": True, "projector": "none"}).raise_for_status().json()
@@ -216,6 +217,7 @@ def test_deleting_says_what_it_freed_and_waits_for_nobody(hub: FakeHub, body: by
     assert http.delete("/models", params={"model": MODEL}).json() == {"success": True, "freed_bytes": len(body)}
 
 
+@pytest.mark.slow
 def test_pause_and_resume(hub: FakeHub, body: bytes, http: httpx.Client) -> None:
     hub.add(REPO, {FILE: body})
     hub.rate = 200_000

@@ -126,6 +126,7 @@ async def test_the_queue_survives_the_gateway(hub: FakeHub, office: Office) -> N
     assert sum(hub.served.values()) <= len(body) + 1_048_576
 
 
+@pytest.mark.slow
 async def test_a_paused_job_rests_until_it_is_resumed(hub: FakeHub, office: Office) -> None:
     body = content(3_000_000)
     hub.add(REPO, {MODEL: body})
@@ -174,6 +175,7 @@ async def test_deleting_says_what_was_freed(hub: FakeHub, office: Office) -> Non
         await office.downloads.remove(RemoveModel(0, "no/where", paths=("x.gguf",)))
 
 
+@pytest.mark.slow
 async def test_an_ended_job_is_discarded_with_what_it_left(hub: FakeHub, office: Office) -> None:
     hub.add(REPO, {MODEL: content(3_000_000)})
     hub.arm(Fault.SLOW, 1_500_000)
@@ -187,6 +189,7 @@ async def test_an_ended_job_is_discarded_with_what_it_left(hub: FakeHub, office:
     assert not list(office.cache.glob("models--*"))
 
 
+@pytest.mark.slow
 async def test_different_plans_of_one_repository_are_two_jobs(hub: FakeHub, office: Office) -> None:
     projector = content(50_000, 3)
     hub.add(REPO, {MODEL: content(100_000), "tiny-Q8_0.gguf": content(200_000, 2), "mmproj-F16.gguf": projector})
