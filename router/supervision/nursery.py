@@ -11,7 +11,7 @@ from typing import Protocol
 from protocol import codec
 from protocol.control import Shutdown
 from protocol.errors import ErrorKind, ExitCode, ProtocolViolation, WireError
-from protocol.handshake import PROTOCOL_VERSION, Hello, Refused, Welcome
+from protocol.handshake import PROTOCOL_VERSION, Hello, Refused, Role, Welcome
 from protocol.load import Dying
 from router.scheduling.events import Child, ExitReason, ExitReport
 from router.supervision import exits, ladder
@@ -48,8 +48,11 @@ class Listener(Protocol):
 class _Ward:
     """One child from its spawn until it is reaped."""
 
-    def __init__(self, child: Child, process: ChildProcess, link: Link, listener: Listener, log: ChildLog) -> None:
+    def __init__(
+        self, child: Child, role: Role, process: ChildProcess, link: Link, listener: Listener, log: ChildLog
+    ) -> None:
         self.child = child
+        self.role = role
         self.process = process
         self.listener = listener
         self.log = log
@@ -109,7 +112,7 @@ class Nursery:
             self._link.forget(child)
             raise
         child_log = ChildLog(str(child))
-        ward = _Ward(child, process, self._link, listener, child_log)
+        ward = _Ward(child, command.role, process, self._link, listener, child_log)
         self._wards[child] = ward
         self._logs[child.name] = child_log
         child_log.open(process.output)
@@ -238,8 +241,9 @@ class Nursery:
             self._link.send(ward.child, Refused(words))
             asyncio.get_running_loop().call_later(REFUSAL_GRACE, self.kill, ward.child, ExitReason.CRASHED)
             return
-        if ward.connected:
-            self._violated(ward.child, ProtocolViolation(str(ward.child), "a second Hello"))
+        if ward.connected or hello.role != ward.role:
+            detail = "a second Hello" if ward.connected else f"it is a {hello.role}, not a {ward.role}"
+            self._violated(ward.child, ProtocolViolation(str(ward.child), detail))
             return
         ward.connected = True
         self._link.send(ward.child, Welcome(PROTOCOL_VERSION))

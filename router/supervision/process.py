@@ -62,7 +62,11 @@ class ChildProcess:
             os.close(write_end)
         os.set_blocking(self.output, False)
         self.pid = self._popen.pid
-        self.pidfd = os.pidfd_open(self.pid)
+        try:
+            self.pidfd = os.pidfd_open(self.pid)
+        except OSError:  # no descriptor left: a child that cannot be watched must not live
+            self._abandon()
+            raise
         self._greet(bootstrap)
         self._expose_to_oom_killer()
 
@@ -87,6 +91,12 @@ class ChildProcess:
         if self._popen.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._popen.stdin.close()
+
+    def _abandon(self) -> None:
+        self._popen.kill()
+        self._popen.wait()
+        self.close_input()
+        os.close(self.output)
 
     def _greet(self, bootstrap: Bootstrap) -> None:
         assert self._popen.stdin is not None

@@ -103,10 +103,15 @@ class RequestBook:
             self._drop_if_done(request, entry)
 
     def lost(self, child: Child) -> None:
-        """A worker is gone, and what it held with it."""
+        """A worker is gone, and what it held with it.
+
+        A request that had gone on there from where it was parked has more output by now than its resume point says: it
+        can only begin anew, or end.
+        """
         for request, entry in list(self._entries.items()):
             if entry.child == child:
                 entry.child = None
+                entry.resume = None
                 self._drop_if_done(request, entry)
 
     def holder(self, request: int) -> Child | None:

@@ -70,9 +70,12 @@ class RuntimeFolder:
         return len(os.fsencode(self.path)) <= _SOCKET_PATH_LIMIT
 
     def note(self, child: Child, pid: int) -> None:
-        """Note a child for the sweep of a later router."""
+        """Note a child for the sweep of a later router. Without a note it still dies with this one."""
         text = msgspec.json.encode(ChildNote(pid, start_time(pid)))
-        (self.path / _note_name(child)).write_bytes(text)
+        try:
+            (self.path / _note_name(child)).write_bytes(text)
+        except OSError as error:
+            log.warning("cannot note %s: %s", child, error)
 
     def strike(self, child: Child) -> None:
         """The child has been reaped."""

@@ -100,6 +100,8 @@ class Link:
 
     def is_silent(self, child: Child) -> bool:
         """Whether everything has been delivered that a child sent whose process has ended."""
+        if self._loop is None:
+            return True
         try:
             self.send(child, QueryStatus(0))
         except ChildGone:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from protocol.codec import FromChild
@@ -191,6 +193,26 @@ async def test_garbage_ends_the_child(nursery: Nursery, audience: Audience) -> N
 async def test_a_program_that_does_not_exist_is_an_error(nursery: Nursery, audience: Audience) -> None:
     with pytest.raises(FileNotFoundError):
         nursery.spawn(CHILD, Command("worker", ("/no/such/program",), ()), audience)
+    assert nursery.children() == ()
+
+
+async def test_a_child_of_another_role_is_not_accepted(nursery: Nursery, audience: Audience) -> None:
+    command = msgspec.structs.replace(fake_command({}), role="downloader")
+    nursery.spawn(CHILD, command, audience)
+    report = await told(audience, 10)
+    assert "it is a worker" in report.message
+    assert audience.greeted == []
+
+
+async def test_without_descriptors_nothing_is_started(
+    nursery: Nursery, audience: Audience, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(pid: int, flags: int = 0) -> int:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(os, "pidfd_open", none_left)
+    with pytest.raises(OSError, match="too many"):
+        nursery.spawn(CHILD, fake_command({}), audience)
     assert nursery.children() == ()
 
 

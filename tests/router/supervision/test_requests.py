@@ -82,6 +82,42 @@ async def test_a_parked_request_goes_on_where_it_was() -> None:
     assert seen + await stream.read(len(seen)) == b"<ab>"
 
 
+async def test_a_parked_request_whose_next_worker_dies_begins_anew_if_nobody_saw_it() -> None:
+    book, stream = book_and_stream()
+    book.assign(1, OLD)
+    book.deltas(OLD, delta("a"))
+    book.answer(OLD, Parked(1, ResumePoint(((7,),))))
+    book.assign(1, NEW)
+    book.deltas(NEW, delta("b"))
+    book.lost(NEW)
+    newest = Child("w1", 3)
+    assert book.assign(1, newest) == WORK
+    book.deltas(newest, delta("ab"))
+    book.answer(newest, DONE)
+    assert await text_of(stream) == b"<ab>"
+
+
+async def test_a_parked_request_whose_next_worker_dies_ends_if_a_client_saw_it() -> None:
+    book, stream = book_and_stream()
+    book.assign(1, OLD)
+    book.deltas(OLD, delta("a"))
+    await text_of(stream)
+    book.answer(OLD, Parked(1, ResumePoint(((7,),))))
+    book.assign(1, NEW)
+    book.lost(NEW)
+    assert book.assign(1, Child("w1", 3)) is None
+    assert stream.failure is not None
+
+
+async def test_a_parked_request_outlives_the_worker_that_parked_it() -> None:
+    book, _ = book_and_stream()
+    book.assign(1, OLD)
+    point = ResumePoint(((7,),))
+    book.answer(OLD, Parked(1, point))
+    book.lost(OLD)
+    assert book.assign(1, NEW) == msgspec.structs.replace(WORK, resume=point)
+
+
 async def test_a_failed_answer_fails_the_stream() -> None:
     book, stream = book_and_stream()
     book.assign(1, OLD)
