@@ -2,18 +2,20 @@
 
 import { ApiError, getJson, request } from "./api.js";
 import { events } from "./sse.js";
-import { stateOf, store } from "./store.js";
+import { isResident, stateOf, store } from "./store.js";
 
 const FIRST_RETRY = 500;
 const LAST_RETRY = 15000;
 const SILENCE = 45000;
 const REREAD_GAP = 1000;
+const LOOK_AGAIN = 3000;
 
 let onState = () => {};
 let controller = null;
 let lastId = "";
 let retry = FIRST_RETRY;
 let timer = 0;
+let live = false;
 
 /** `listener("live" | "connecting" | "lost" | "locked", text)` follows the connection. */
 export function start(listener) {
@@ -23,6 +25,10 @@ export function start(listener) {
     if (!document.hidden) restart();
   });
   window.addEventListener("online", restart);
+  // Slots and speeds change without an event: read again while somebody looks and something is in memory.
+  setInterval(() => {
+    if (live && !document.hidden && [...store.models.values()].some(isResident)) rereadSoon();
+  }, LOOK_AGAIN);
   connect();
 }
 
@@ -45,6 +51,7 @@ async function connect() {
     });
     await reread();
     retry = FIRST_RETRY;
+    live = true;
     onState("live", "live");
     for await (const event of events(response)) {
       watchdog.fed();
@@ -63,6 +70,7 @@ async function connect() {
       console.error(error);
     }
   } finally {
+    if (mine === controller) live = false;
     watchdog.stop();
   }
   if (mine !== controller) return;

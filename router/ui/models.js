@@ -2,7 +2,7 @@
 
 import { post, remove } from "./api.js";
 import { byId, confirmed, element, notice, reconcile, setText, show } from "./dom.js";
-import { bytes, count, percent, plural } from "./format.js";
+import { bytes, clock, count, percent, plural } from "./format.js";
 import { rereadSoon } from "./live.js";
 import { isResident, stateOf, store } from "./store.js";
 
@@ -58,7 +58,7 @@ export function start({ chatWith }) {
     setText(badge, loading && progress > 0 ? `${state} ${percent(progress)}` : state);
     badge.dataset.tone = TONES[state] ?? "";
     setText(part(".facts"), facts(entry));
-    const reason = entry.status?.reason || entry.blocked || "";
+    const reason = why(entry);
     setText(part(".reason"), reason);
     show(part(".reason"), Boolean(reason) && state !== "loaded");
     const bar = part(".load");
@@ -99,6 +99,12 @@ export function start({ chatWith }) {
   filter.addEventListener("input", render);
   store.on("models", render);
   render();
+}
+
+/** Why the model is not loaded, and when it will be tried again. */
+function why({ status = {}, blocked }) {
+  const again = status.retry_at > Date.now() / 1000 ? `next start at ${clock(status.retry_at)}` : "";
+  return [status.reason || blocked, again].filter(Boolean).join("; ");
 }
 
 function button(node, visible, busy, label) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,21 @@ def test_models_are_shown_with_state_reason_and_numbers(page: Page, fake: Fake, 
     expect(page.locator("#models-summary")).to_contain_text("3 models, 1 loaded")
     page.get_by_label("Filter").fill("FAST")
     expect(page.locator(".card")).to_have_count(1)
+
+
+def test_what_changes_without_an_event_is_read_again(page: Page, fake: Fake, gateway: Running) -> None:
+    fake.add(model("one", "loaded"))
+    open_page(page, gateway)
+    expect(card(page, "one")).to_contain_text("0 of 4")
+    fake.models["one"]["slots"] = {"total": 4, "busy": 3}
+    expect(card(page, "one")).to_contain_text("3 of 4")
+
+
+def test_a_cooldown_shows_its_end(page: Page, fake: Fake, gateway: Running) -> None:
+    status = {"value": "unloaded", "failed": True, "reason": "crashed", "retry_at": time.time() + 300}
+    fake.add(model("one", status=status))
+    open_page(page, gateway)
+    expect(card(page, "one").locator(".reason")).to_have_text(re.compile(r"crashed; next start at \d\d:\d\d:\d\d"))
 
 
 def test_load_unload_and_pin_reach_the_gateway_and_events_come_back(page: Page, fake: Fake, gateway: Running) -> None:

@@ -129,3 +129,36 @@ def test_tls(tmp_path: Path) -> None:
         assert httpx.get(f"https://127.0.0.1:{port}/health", verify=trust).status_code == 200
         with pytest.raises(httpx.ConnectError):
             httpx.get(f"https://127.0.0.1:{port}/health")
+
+
+@pytest.mark.parametrize(
+    ("configured", "origin", "allowed"),
+    [
+        ((), "http://localhost:3000", True),
+        ((), "https://evil.example", False),
+        ((), "null", False),
+        (("https://chat.example",), "https://chat.example", True),
+        (("https://chat.example",), "http://localhost:3000", False),
+        (("*",), "https://evil.example", True),
+    ],
+)
+async def test_pages_of_other_origins_may_read_what_is_configured(
+    configured: tuple[str, ...], origin: str, allowed: bool
+) -> None:
+    settings = Settings(cors_origins=configured)
+    async with gateway(settings=settings) as running, httpx.AsyncClient(base_url=running.url) as client:
+        asked = {
+            "Origin": origin,
+            "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": "x-api-key",
+        }
+        preflight = await client.options("/v1/chat/completions", headers=asked)
+        answers = [
+            preflight,
+            await client.get("/models", headers={"Origin": origin}),
+            await client.get("/nothing", headers={"Origin": origin}),
+        ]
+        for answer in answers:
+            assert answer.headers.get("access-control-allow-origin") == (origin if allowed else None)
+            assert "Origin" in answer.headers["vary"]
+        assert ("x-api-key" in preflight.headers.get("access-control-allow-headers", "")) == allowed
