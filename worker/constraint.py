@@ -7,6 +7,7 @@ asks the matcher for a mask before it samples and tells it the token afterwards:
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -21,6 +22,7 @@ from worker.schema_rules import ConstraintError, guided, parse_schema
 Mask = NDArray[np.uint32]
 """One bit per token, set for those that may come next; bit i of word w is token 32 w + i."""
 
+_LISTING = re.compile(r"^\s*\d+ \| ", re.MULTILINE)
 _CACHED_GRAMMARS = 64
 
 
@@ -212,5 +214,7 @@ def ban(logits: NDArray[np.float32], mask: Mask) -> None:
 
 
 def _one_line(message: str) -> str:
-    line = " ".join(message.split())
+    """The reason in a message of llguidance, without the listing of the grammar behind it."""
+    reason = _LISTING.split(message.strip(), maxsplit=1)[0]
+    line = " ".join(reason.split())
     return line if len(line) <= 300 else f"{line[:300]}…"

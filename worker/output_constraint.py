@@ -41,10 +41,8 @@ def output_constraint(
     if syntax is None:
         _checked(lambda: compiler.json_schema(schema_json), "json_schema")
         return lambda: compiler.json_schema(schema_json)
-    try:
-        schema = guided(parse_schema(schema_json))
-    except ConstraintError as error:
-        raise PromptError(str(error), "response_format") from error
+    _checked(lambda: compiler.json_schema(schema_json), "response_format")
+    schema = guided(parse_schema(schema_json))
     return _gated(compiler, syntax, schema_answer(syntax, json.dumps(schema, ensure_ascii=False)), "response_format")
 
 

@@ -114,12 +114,17 @@ def _add_reasoning(entry: Json, reasoning: str, capabilities: TemplateCapabiliti
         entry["thinking"] = reasoning
 
 
-def _tool_call(call: ToolCall, param: str, capabilities: TemplateCapabilities) -> Json:
-    arguments: Any = call.arguments
+def call_arguments(call: ToolCall, param: str) -> Any:
+    """The arguments of a call in the history as values. Raises PromptError, naming `param`, for what is no JSON."""
     try:
-        decoded = json.loads(call.arguments) if call.arguments else {}
+        return json.loads(call.arguments) if call.arguments else {}
     except (ValueError, RecursionError) as error:
         raise PromptError(f"{param} is not valid JSON: {error}", param) from error
+
+
+def _tool_call(call: ToolCall, param: str, capabilities: TemplateCapabilities) -> Json:
+    arguments: Any = call.arguments
+    decoded = call_arguments(call, param)
     if capabilities.object_arguments:
         arguments = decoded
     entry: Json = {"type": "function", "function": {"name": call.name, "arguments": arguments}}

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from protocol.chat import ChatMessage, TextPart, Tool
-from worker.prompt.messages import tool_context
+from worker.prompt.messages import call_arguments, tool_context
 
 FORMAT = "generic"
 """The output format that the description asks for."""
@@ -30,8 +30,8 @@ def with_described_tools(messages: Sequence[ChatMessage], tools: Sequence[Tool])
     names = {call.id: call.name for message in messages for call in message.tool_calls if call.id}
     plain: list[ChatMessage] = []
     after_result = False
-    for message in messages:
-        worded = _in_words(message, names)
+    for position, message in enumerate(messages):
+        worded = _in_words(message, names, f"messages[{position}]")
         if plain and worded.role == plain[-1].role == "user" and (after_result or message.role == "tool"):
             worded = msgspec.structs.replace(worded, content=_joined(plain.pop().content, worded.content))
         plain.append(worded)
@@ -49,13 +49,22 @@ def _describe(tools: Sequence[Tool]) -> str:
     return "\n".join([_INTRODUCTION, *lines, "", _INSTRUCTION])
 
 
-def _in_words(message: ChatMessage, names: dict[str, str]) -> ChatMessage:
+def _in_words(message: ChatMessage, names: dict[str, str], param: str) -> ChatMessage:
     if message.role == "tool":
         name = message.name or names.get(message.tool_call_id, "")
         title = f"Result of {name}:\n" if name else "Result:\n"
         return ChatMessage("user", _joined(title, message.content, separator=""))
     if message.tool_calls:
-        calls = "\n".join(f'{{"name": {json.dumps(c.name)}, "arguments": {c.arguments}}}' for c in message.tool_calls)
+        calls = "\n".join(
+            json.dumps(
+                {
+                    "name": call.name,
+                    "arguments": call_arguments(call, f"{param}.tool_calls[{index}].function.arguments"),
+                },
+                ensure_ascii=False,
+            )
+            for index, call in enumerate(message.tool_calls)
+        )
         content = _joined(message.content, calls) if message.content else calls
         return msgspec.structs.replace(message, content=content, tool_calls=())
     return message

@@ -95,9 +95,9 @@ def test_arguments_are_objects_or_strings_as_the_template_expects() -> None:
 
 def test_arguments_in_the_history_that_are_no_json_are_refused() -> None:
     call = ChatMessage("assistant", None, tool_calls=(ToolCall("f", "{broken"),))
-    for source in (OBJECT_ARGUMENTS, STRING_ARGUMENTS):
+    for source in (OBJECT_ARGUMENTS, STRING_ARGUMENTS, PLAIN):
         with pytest.raises(PromptError) as refused:
-            _text(source, USER, call)
+            _text(source, USER, call, tools=(TOOL,))
         assert refused.value.error.param == "messages[1].tool_calls[0].function.arguments"
 
 
