@@ -10,13 +10,14 @@ from pathlib import Path
 import msgspec
 
 from protocol.errors import ExitCode
-from protocol.load import Load, LoadParameters, ModelInfo
+from protocol.load import Load, LoadParameters, ModelInfo, WorkerSettings
 from protocol.status import DeviceMemory
 from worker.kept_files import KeptFiles
 from worker.kv_cache import KvCache
 from worker.llama_adapter import Adapters
 from worker.llama_backend import CACHE_TYPES, build, devices, has_gpu
 from worker.llama_context import Context, ContextSizes, Outcome
+from worker.llama_draft import DraftModel
 from worker.llama_log import EngineLog
 from worker.llama_model import LoadAborted, LoadError, Model
 from worker.llama_parameters import POOLING_NAMES, UnusableParameter
@@ -34,6 +35,7 @@ from worker.placement import (
     shelf_bytes,
 )
 from worker.prompt.errors import PromptError
+from worker.prompt.limits import RenderLimits
 from worker.prompt.template import ChatTemplate
 from worker.shelf import Shelf
 from worker.slot_files import SlotFiles
@@ -68,6 +70,7 @@ class Engine:
 
     def __init__(self, load: Load, threads: Threads, log: EngineLog, progress: Progress) -> None:
         self._parameters = parameters = load.parameters
+        self._draft_model: DraftModel | None = None
         progress("weights", 0.0)
         self.model = Model(parameters, log, lambda fraction: progress("weights", fraction))
         try:
@@ -93,9 +96,9 @@ class Engine:
             self.fingerprint = f"{load.settings.load_key}, {self.context.n_ctx} cells, {build()}"
             self.kept = self._open_kept(load)
             self.sampling_threads = threads.single
-            self.drafter = _drafter(parameters, self.cache)
+            self.drafter = self._make_drafter(parameters, threads, log)
             self.slot_files = SlotFiles(load.settings.slot_save_path, self.fingerprint, self.cache, self.kept)
-            self.template = _template(self.model, load.settings.chat_template)
+            self.template = _template(self.model, load.settings)
             if not progress("warm-up", 0.0):
                 raise LoadAborted(parameters.model_path)
             self._warm_up()
@@ -136,7 +139,37 @@ class Engine:
         sizes = ContextSizes(n_ctx, n_batch, n_ubatch, n_sequences, n_outputs, threads.single, threads.batch)
         return Context(model, parameters, sizes, log, parameters.embeddings)
 
+    def _make_drafter(self, parameters: LoadParameters, threads: Threads, log: EngineLog) -> Drafter | None:
+        """What guesses at tokens; None where nothing does, or where wrong guesses cannot be taken back."""
+        draft = parameters.draft
+        if draft.kind == "off" or not self.cache.divisible or draft.n_max < 1:
+            return None
+        if draft.kind == "lookup":
+            return Drafter(PromptLookup(), draft.n_max, draft.n_min)
+        if draft.kind != "model":
+            raise UnusableParameter(f"draft: there is no kind {draft.kind!r} of speculative decoding")
+        n_batch = min(parameters.batch_size, self.context.n_ctx)
+        sizes = ContextSizes(
+            self.context.n_ctx,
+            n_batch,
+            n_batch,
+            self.context.n_seq_max,
+            self.context.n_seq_max,
+            threads.single,
+            threads.batch,
+        )
+        self._draft_model = DraftModel(draft, self.model.vocabulary, sizes, log)
+        return Drafter(self._draft_model, draft.n_max, draft.n_min)
+
+    def set_threads(self, threads: Threads) -> None:
+        """From the next step on."""
+        self.context.set_threads(threads.single, threads.batch)
+        if self._draft_model is not None:
+            self._draft_model.set_threads(threads.single, threads.batch)
+
     def close(self) -> None:
+        if self._draft_model is not None:
+            self._draft_model.close()
         self.context.close()
         self.adapters.close()
         self.model.close()
@@ -218,6 +251,10 @@ def choose_threads(load: Load) -> Threads:
 def _check_usable(model: Model, parameters: LoadParameters) -> None:
     if model.has_encoder and model.has_decoder:
         raise LoadError(f"{model.path}: encoder-decoder models are not supported")
+    if parameters.control_vectors:
+        raise UnusableParameter("control-vector: control vectors are not supported")
+    if parameters.mmproj_path:
+        logger.warning("%s is not used: this worker reads text alone", parameters.mmproj_path)
     if parameters.slots < 1:
         raise LoadError("parallel: there must be at least one slot", ExitCode.USAGE)
     if not model.has_decoder and not parameters.embeddings:
@@ -236,18 +273,9 @@ def _bytes_per_token(model: Model, parameters: LoadParameters) -> int:
     return int(layers * kv_heads * per_head)
 
 
-def _drafter(parameters: LoadParameters, cache: KvCache) -> Drafter | None:
-    """What guesses at tokens; None where nothing does, or where wrong guesses cannot be taken back."""
-    draft = parameters.draft
-    if draft.kind == "off" or not cache.divisible or draft.n_max < 1:
-        return None
-    if draft.kind == "lookup":
-        return Drafter(PromptLookup(), draft.n_max, draft.n_min)
-    raise UnusableParameter(f"draft: there is no kind {draft.kind!r} of speculative decoding")
-
-
-def _template(model: Model, override: str) -> ChatTemplate:
+def _template(model: Model, settings: WorkerSettings) -> ChatTemplate:
     vocabulary = model.vocabulary
+    override = settings.chat_template
     try:
         return ChatTemplate(
             override or model.chat_template(),
@@ -256,6 +284,7 @@ def _template(model: Model, override: str) -> ChatTemplate:
             "" if override else model.chat_template("tool_use"),
             add_bos=vocabulary.adds_bos,
             add_eos=vocabulary.adds_eos,
+            limits=RenderLimits(seconds=settings.prepare_deadline_s),
         )
     except PromptError as error:
         if override:

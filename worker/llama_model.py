@@ -51,6 +51,15 @@ def check_is_gguf(path: str) -> None:
         raise LoadError(f"{path}: no GGUF file: it begins with {head!r} and has {size} bytes")
 
 
+def _read_ahead(path: str) -> None:
+    """Ask the system to read the whole file now rather than page by page when it is first used."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_WILLNEED)
+    finally:
+        os.close(fd)
+
+
 class Model:
     """A loaded `llama_model`; `close` frees it. Nothing made from it may be used afterwards.
 
@@ -75,6 +84,8 @@ class Model:
             aborted = progress is not None and not progress(fraction)
             return not aborted
 
+        if parameters.prewarm and not vocab_only:
+            _read_ahead(path)
         structs = ModelParameters(parameters, watched, vocab_only)
         log.forget_errors()
         self._handle = llama_cpp.llama_model_load_from_file(os.fsencode(path), structs.struct)

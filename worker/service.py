@@ -87,6 +87,10 @@ class Worker:
             if end.reason is not None:
                 self._wire.send(Dying(end.reason, end.code))
             return end.code
+        except Exception as error:
+            reason = WireError(ErrorKind.INTERNAL, f"{type(error).__name__}: {error}")
+            self._wire.send(Dying(reason, ExitCode.CRASH))
+            raise
         finally:
             self._preparation.stop()
             self._free()
@@ -192,7 +196,7 @@ class Worker:
         self._threads = threads
         self._board.threads = threads.single
         if self._engine is not None:
-            self._engine.context.set_threads(threads.single, threads.batch)
+            self._engine.set_threads(threads)
 
     def _shut_down(self) -> None:
         if self._loop is not None:
@@ -252,7 +256,7 @@ class Worker:
         assert self._load is not None
         self._engine = engine
         self._loop = loop = self._make_loop(engine, self._load)
-        engine.context.set_threads(self._threads.single, self._threads.batch)
+        engine.set_threads(self._threads)
         self._board.devices = engine.memory()
         self._board.slots = loop.slot_status
         self._board.kv_total = engine.context.n_ctx
@@ -275,6 +279,7 @@ class Worker:
 
     def _sleep(self) -> None:
         if self._engine is None or self._load is None:
+            self._reporter.report()
             return
         if self._held or self._wire.work or self._inbox:
             self._reporter.change(WorkerState.READY, "declined to sleep: it holds work")
@@ -290,6 +295,7 @@ class Worker:
 
     def _wake(self, reason: str) -> None:
         if self._engine is not None or self._load is None:
+            self._reporter.report()
             return
         self._reporter.change(WorkerState.WAKING, reason)
         engine = self._open(self._load)

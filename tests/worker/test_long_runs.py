@@ -9,8 +9,9 @@ import pytest
 
 from protocol.chat import TextPrompt
 from protocol.control import Cancel
+from protocol.errors import ExitCode
 from protocol.generate import Completed, Failed, Generate
-from protocol.load import DraftSpec, WorkerSettings
+from protocol.load import DraftSpec, Load, LoadParameters, WorkerSettings
 from protocol.sampling import SamplingParameters
 from tests import factory
 from tests.worker import conftest
@@ -55,6 +56,29 @@ def test_lookup_changes_no_text_and_saves_steps(tmp_path: Path, load: conftest.L
     assert counters.draft_accepted == completed.timings.draft_n_accepted
     assert counters.decode_steps + counters.draft_accepted >= 300
     assert quick.query().kv_used <= completed.usage.prompt_tokens + 300
+
+
+def test_a_draft_model_changes_no_text_and_saves_steps(tmp_path: Path, load: conftest.Load) -> None:
+    path = factory.language_model(tmp_path / "tiny.gguf")
+    plain = load(path, ctx_size=1024)
+    quick = load(path, ctx_size=1024, draft=DraftSpec(kind="model", model_path=str(path), n_max=4, p_min=0.0))
+    expected, _ = plain.generate(request(plain, max_tokens=100))
+    works = [request(quick, max_tokens=100) for _ in range(3)]
+    for work in works:
+        quick.ask(work)
+    for work in works:
+        completed = quick.completed(work.request)
+        assert quick.text(work.request) == expected
+        assert completed.timings.draft_n_accepted > 0.9 * completed.timings.draft_n
+
+
+def test_a_draft_model_must_speak_the_same_vocabulary(tmp_path: Path) -> None:
+    path = factory.language_model(tmp_path / "tiny.gguf")
+    other = factory.language_model(tmp_path / "other.gguf", vocabulary=factory.byte_pair_vocabulary())
+    worker = LocalWorker()
+    parameters = LoadParameters(model_path=str(path), draft=DraftSpec(kind="model", model_path=str(other)))
+    worker.wire.give(Load("tiny", parameters))
+    assert worker.join() is ExitCode.LOAD_FAILED
 
 
 def test_lookup_keeps_a_seed(tmp_path: Path, load: conftest.Load) -> None:
