@@ -52,13 +52,16 @@ async def test_a_stopped_worker_is_found_and_replaced(make_herd: MakeHerd) -> No
     assert view.exit.reason is ExitReason.WEDGED
 
 
-@pytest.mark.parametrize(("at_start", "on_load"), [("", "hang_on_load@1"), ("hang_at_start@1", "")])
+@pytest.mark.parametrize(
+    ("at_start", "on_load"), [("", "hang_on_load@1"), pytest.param("hang_at_start@1", "", marks=pytest.mark.slow)]
+)
 async def test_a_start_that_hangs_is_found(make_herd: MakeHerd, at_start: str, on_load: str) -> None:
     policy = msgspec.structs.replace(QUICKLY_WEDGED, wedge_after=1.5)
     herd = await make_herd({"a": on_load}, policy=policy, fault=at_start)
     assert await asyncio.wait_for(read_all(herd.generate("a")), 20) == counted(8)
 
 
+@pytest.mark.slow
 async def test_a_load_that_reports_nothing_but_works_is_left_alone(make_herd: MakeHerd) -> None:
     herd = await make_herd({"a": "busy_load"}, policy=msgspec.structs.replace(QUICKLY_WEDGED, wedge_after=2.0))
     stream = herd.generate("a")
@@ -117,7 +120,7 @@ async def test_no_request_is_lost_around_the_transition(make_herd: MakeHerd) -> 
     herd = await make_herd({"a": ""}, traits={"sleep_idle": 0.01})
     await herd.load("a")
     chance = random.Random(3)
-    for _ in range(60):
+    for _ in range(40):
         pause = asyncio.get_running_loop().create_future()
         asyncio.get_running_loop().call_later(chance.uniform(0.0, 0.03), pause.set_result, None)
         await pause

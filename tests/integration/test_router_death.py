@@ -31,8 +31,15 @@ def start_router(folder: Path, fault: str) -> tuple[subprocess.Popen[str], list[
     return router, pids
 
 
-@pytest.mark.parametrize("fault", ["", "hang_on_load", "slow_load", "ignore_sigterm,ignore_sigabrt,hang_on_load"])
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGABRT])
+@pytest.mark.parametrize(
+    ("fault", "number"),
+    [
+        ("", signal.SIGKILL),
+        ("hang_on_load", signal.SIGKILL),
+        pytest.param("slow_load", signal.SIGKILL, marks=pytest.mark.slow),
+        ("ignore_sigterm,ignore_sigabrt,hang_on_load", signal.SIGABRT),
+    ],
+)
 def test_no_child_outlives_its_router(tmp_path: Path, fault: str, number: signal.Signals) -> None:
     router, pids = start_router(tmp_path, fault)
     router.send_signal(number)
