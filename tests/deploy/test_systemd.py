@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from router.config.settings import Settings
 from tests.deploy.files import DEPLOY, unit_settings
+from tests.router.ops.test_process import Manager
 
 UNITS = DEPLOY / "systemd"
 STOP_LADDER = 20.0
@@ -70,3 +73,48 @@ def test_no_key_is_in_the_environment_file() -> None:
     lines = [line for line in (UNITS / "llamaherd.env").read_text().splitlines() if line and not line.startswith("#")]
     assert lines
     assert not any("KEY" in line for line in lines)
+
+
+def test_the_service_starts_as_the_unit_says(tmp_path: Path) -> None:
+    """`ExecStart` and the environment file, in the folders that systemd would make, with a manager that listens."""
+    settings = unit_settings(UNITS / "llamaherd.service")
+    program, *arguments = settings["ExecStart"][0].split()
+    assert Path(program).name == "llamaherd"
+    environ = {
+        name: value[0]
+        for name, value in unit_settings(UNITS / "llamaherd.env").items()
+        if name.startswith("LLAMAHERD_")
+    }
+    assert environ.pop("LLAMAHERD_MODELS_DIR") == "/srv/models"
+    folders = {name: tmp_path / name for name in ("models", "state", "run", "home")}
+    for folder in folders.values():
+        folder.mkdir(mode=0o700)
+    manager = Manager(tmp_path / "notify.sock")
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "router.cli.main", *arguments],
+        env={
+            **environ,
+            "PATH": os.environ["PATH"],
+            "LLAMAHERD_MODELS_DIR": str(folders["models"]),
+            "LLAMAHERD_PORT": "0",
+            "NOTIFY_SOCKET": str(manager.path),
+            "WATCHDOG_USEC": str(int(float(settings["WatchdogSec"][0]) * 1_000_000)),
+            "STATE_DIRECTORY": str(folders["state"]),
+            "RUNTIME_DIRECTORY": str(folders["run"]),
+            "HOME": str(folders["home"]),
+        },
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        manager.until("READY=1")
+        process.terminate()
+        manager.until("STOPPING=1")
+        _, log = process.communicate(timeout=60)
+        assert process.returncode == 0, log
+        assert not folders["run"].exists() or not list(folders["run"].iterdir())
+
+    finally:
+        process.kill()
+        process.wait()
+        manager.close()
