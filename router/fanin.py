@@ -9,6 +9,7 @@ import msgspec
 from protocol.codec import Answer
 from protocol.errors import ErrorKind, WireError
 from protocol.generate import Completed, Delta, Generate, Timings, Usage
+from router.scheduling.effects import Phase
 from router.transport.stream import RequestStream
 
 
@@ -44,6 +45,18 @@ class FanIn:
         if not self._stream.ended:
             self._stream.fail(error)
             self._abandon()
+
+
+class PartStream(RequestStream):
+    """The stream of one part. Nothing is read from it; what the part waits for is told to the answer's clients."""
+
+    def __init__(self, request: int, part: Part, whole: RequestStream) -> None:
+        super().__init__(request, part)
+        self._whole = whole
+
+    def notify(self, phase: Phase, position: int = 0, progress: float = 0.0) -> None:
+        super().notify(phase, position, progress)
+        self._whole.notify(phase, position, progress)
 
 
 class Part:

@@ -17,7 +17,7 @@ from protocol.generate import Generate
 from protocol.text import ApplyTemplate, CountTokens, Detokenize, Tokenize
 from router.config.model import Model
 from router.downloads.job import DownloadError
-from router.fanin import FanIn
+from router.fanin import FanIn, PartStream
 from router.logs.requests import log_work
 from router.metrics.observations import Observations
 from router.metrics.trace import TracedStream
@@ -125,7 +125,7 @@ class Inference:
 
         def admit(model: Model) -> None:
             for request, work, part in zip(requests, works, parts, strict=True):
-                self._admit(model, work, request, RequestStream(request, part, capacity=self._ring), options)
+                self._admit(model, work, request, PartStream(request, part, stream), options)
 
         self._when_there(ticket, model, provide, admit)
         return ticket

@@ -8,7 +8,7 @@ from starlette.types import Receive, Scope, Send
 
 from protocol.errors import ErrorKind, WireError
 from router.http.connection import WhileConnected
-from router.http.errors import from_wire
+from router.http.errors import Dialect, from_wire
 from router.inference import Inference, Ticket
 from router.transport.stream import Outcome, ReaderTooSlow, RequestStream
 
@@ -18,16 +18,24 @@ STREAM_HEADERS = [
 ]
 
 
+REQUEST_ID = {
+    Dialect.OPENAI: b"x-request-id",
+    Dialect.ANTHROPIC: b"request-id",
+    Dialect.OLLAMA: b"x-request-id",
+}
+"""Where each dialect's clients look for the id that a request can be cancelled by."""
+
+
 class StreamAnswer:
     """Sends what a request brings. Headers wait for the first output or `early_headers` seconds of silence, so that
     an error until then keeps its status. A client that leaves gives its request up at once.
     """
 
-    def __init__(self, inference: Inference, ticket: Ticket, early_headers: float) -> None:
+    def __init__(self, inference: Inference, ticket: Ticket, early_headers: float, dialect: Dialect) -> None:
         self._inference = inference
         self._ticket = ticket
         self._early_headers = early_headers
-        self._headers = [(b"x-request-id", ticket.id.encode())]
+        self._headers = [(REQUEST_ID[dialect], ticket.id.encode())]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         stream = self._ticket.stream

@@ -60,7 +60,7 @@ class Doorkeeper:
             vary,
             (b"access-control-allow-origin", allowed.encode("latin-1", "replace")),
             (b"access-control-allow-credentials", b"true"),
-            (b"access-control-expose-headers", b"X-Request-Id, Retry-After"),
+            (b"access-control-expose-headers", b"X-Request-Id, Request-Id, Retry-After"),
         ]
 
     def preflight(self, origin: str, headers: Mapping[str, str]) -> Reply:

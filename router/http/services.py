@@ -211,7 +211,7 @@ class Services:
         ticket = submit()
         if conversation:
             self.conversations.keep(conversation, ticket)
-        return StreamAnswer(self.inference, ticket, self.settings.early_headers_ms / 1e3)
+        return StreamAnswer(self.inference, ticket, self.settings.early_headers_ms / 1e3, call.dialect)
 
 
 def owner_of(call: Call) -> str:

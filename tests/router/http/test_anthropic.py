@@ -35,6 +35,7 @@ async def test_plain_message() -> None:
     assert message.content[0].text == "Hello world"  # type: ignore[union-attr]
     assert message.stop_reason == "end_turn"
     assert message.model == "smol"
+    assert message._request_id == message.id
     assert (message.usage.input_tokens, message.usage.cache_read_input_tokens, message.usage.output_tokens) == (4, 3, 2)
     assert prompt(running).messages == (ChatMessage("system", "be brief"), ChatMessage("user", "hi"))
     assert running.owner.works[0].max_tokens == 9  # type: ignore[union-attr]
