@@ -10,9 +10,12 @@ from router.scheduling import budget, eviction, queue, swap, workers
 from router.scheduling.dispatch import announce
 from router.scheduling.events import ExitReason
 from router.scheduling.ledger import Ledger
-from router.scheduling.model import Needs
+from router.scheduling.model import Need, Needs
 from router.scheduling.records import DrainCause, Model, Urge
 from router.scheduling.states import PROMISED, WITHOUT_WORKER, State, Trigger
+
+UNKNOWN = Need("", 0)
+"""Stands for the need of a model about which nothing is known: no budget limits it."""
 
 
 @dataclass(slots=True)
@@ -194,7 +197,7 @@ def _fits(ledger: Ledger, model: Model, room: Room, leaving: set[str], *, now: b
 def _room(ledger: Ledger, model: Model, gone: set[str], room: Room) -> bool:
     policy = ledger.policy
     if policy.models_max:
-        staying = sum(1 for other in ledger.resident() if other.key not in gone)
+        staying = sum(other.key not in gone and not _overlaps(ledger, model, other) for other in ledger.resident())
         if staying + room.count + 1 > policy.models_max:
             return False
     if policy.budget:
@@ -205,6 +208,14 @@ def _room(ledger: Ledger, model: Model, gone: set[str], room: Room) -> bool:
         )
         return not budget.overdraft(policy.budget, [*held, *room.reserved, model.entry.needs])
     return True
+
+
+def _overlaps(ledger: Ledger, model: Model, other: Model) -> bool:
+    """Whether `model` may load while `other` still stops: where the memory of both is under the budget's control."""
+    limited = {device for device, _ in ledger.policy.budget}
+    return other.state is State.STOPPING and all(
+        need.device in limited for entry in (model.entry, other.entry) for need in entry.needs or (UNKNOWN,)
+    )
 
 
 def impossible(ledger: Ledger, model: Model) -> str:

@@ -84,11 +84,13 @@ class Invariants:
     def after_event(self) -> None:
         sim = self._sim
         views = sim.scheduler.models()
-        resident = [view for view in views if view.resident]
+        overlap = bool(sim.policy.budget)  # then memory is what limits those who stop
+        resident = [view for view in views if view.resident and not (overlap and view.state is State.STOPPING)]
         limit = sim.policy.models_max
         if limit:
             assert len(resident) <= limit, f"{len(resident)} resident, {limit} allowed"
             loaded = [worker for worker in sim.workers.values() if worker.holds_memory and not worker.silent]
+            loaded = [worker for worker in loaded if not (overlap and worker.dying)]
             assert len(loaded) <= limit, f"{len(loaded)} workers hold a model, {limit} allowed"
         self._budget()
         for view in views:

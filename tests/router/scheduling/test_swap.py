@@ -51,6 +51,27 @@ def test_the_victim_is_gone_before_the_next_one_loads() -> None:
     assert rig.one(effects.SendLoad) == effects.SendLoad(spawned, "b")
 
 
+def test_the_next_one_loads_while_the_victim_stops_where_the_budget_has_room_for_both() -> None:
+    rig = Rig(
+        entry("a", needs=host(30)),
+        entry("b", needs=host(30)),
+        entry("c", needs=host(80)),
+        models_max=1,
+        budget=(("host", 100),),
+    )
+    free = events.MemoryRead((("host", 1000),))
+    for key in ("a", "b"):
+        request = rig.ask(key)
+        if key == "b":
+            assert rig.state("a") is State.STOPPING
+        assert rig.state(key) is State.SPAWNING
+        rig.post(free)
+        rig.end(request, rig.up(key))
+    rig.ask("c")
+    assert rig.state("b") is State.STOPPING
+    assert rig.state("c") is State.UNLOADED, "80 do not fit beside the 60 of those who stop"
+
+
 def test_a_model_in_use_drains_after_the_swap_wait_and_what_still_runs_is_parked() -> None:
     rig = Rig(entry("a"), entry("b"), models_max=1, max_swap_wait=5.0, drain_timeout=30.0)
     long = rig.ask("a")
