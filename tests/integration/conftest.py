@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,15 @@ from tests.fakes.herd import FakePlans, Herd
 MakeHerd = Callable[..., Awaitable[Herd]]
 
 
+@pytest.fixture(autouse=True)
+def no_socket_files(tmp_path: Path) -> Iterator[None]:
+    """Fails a test that leaves a socket in its folder."""
+    yield
+    assert [path for path in tmp_path.rglob("*") if path.is_socket()] == []
+
+
 @pytest.fixture
-async def make_herd(tmp_path: Path) -> AsyncIterator[MakeHerd]:
+async def make_herd(tmp_path: Path, no_socket_files: None) -> AsyncIterator[MakeHerd]:
     """Opens a herd whose models are named by keyword: `await make_herd({"a": "slow_load"}, policy=…)`."""
     herds: list[Herd] = []
 
