@@ -4,6 +4,7 @@ from tests.factory.adapter import control_vector, lora_adapter
 from tests.factory.damaged import corrupt_tensor_table, not_a_model, truncated, unknown_architecture
 from tests.factory.encoder import embedding_model, reranking_model
 from tests.factory.language import hybrid_model, language_model, recurrent_model, sliding_window_model
+from tests.factory.projector import projector
 from tests.factory.vocabulary import CHAT_TEMPLATE, byte_pair_vocabulary, sentence_piece_vocabulary
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "language_model",
     "lora_adapter",
     "not_a_model",
+    "projector",
     "recurrent_model",
     "reranking_model",
     "sentence_piece_vocabulary",
