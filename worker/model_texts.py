@@ -40,7 +40,8 @@ class ModelTexts:
             tokens = self.tokenize(prompt.text, prompt.add_special, prompt.parse_special)
             return PreparedPrompt(self._not_empty(tokens), prompt.text)
         if isinstance(prompt, MixedPrompt):
-            return PreparedPrompt(self._not_empty(self._mixed(prompt)))
+            tokens = self._not_empty(self._mixed(prompt))
+            return PreparedPrompt(tokens, self.vocabulary.detokenize(tokens).decode("utf-8", "replace"))
         return PreparedPrompt(self._infill(prompt))
 
     def end_tokens(self) -> tuple[int, ...]:

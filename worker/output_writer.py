@@ -144,7 +144,7 @@ class OutputWriter:
             return "word"
         if sequence.mask is not None and sequence.mask.is_stopped():
             return "eos"
-        if sequence.n_generated >= sequence.limit or self._is_late(sequence):
+        if sequence.output.outdented or sequence.n_generated >= sequence.limit or self._is_late(sequence):
             return "limit"
         if len(sequence.tokens) >= self._context.n_ctx and not self._shifts:
             sequence.truncated = True

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import assert_never
 
 from protocol import codec
+from protocol.chat import InfillPrompt, Prompt, TextPrompt
 from protocol.embed import Embed, Rerank
 from protocol.errors import ErrorKind, WireError
 from protocol.generate import Failed, Generate
@@ -145,7 +146,7 @@ class Preparation:
     def _generation(self, message: Generate, texts: ModelTexts) -> PreparedGeneration:
         if message.n < 1:
             raise PromptError("n must be at least 1", "n")
-        prompt = texts.prepare(message.prompt)
+        prompt = texts.prepare(_with_suffix(message))
         n_tokens = len(prompt.tokens)
         if n_tokens >= texts.n_ctx:
             raise context_exceeded(n_tokens, texts.n_ctx)
@@ -162,6 +163,15 @@ class Preparation:
             mask=texts.mask(message, prompt),
             resumed=message.resume.generated if message.resume else (),
         )
+
+
+def _with_suffix(message: Generate) -> Prompt:
+    """The prompt, as one to fill in where the text behind the gap is known."""
+    if not message.suffix:
+        return message.prompt
+    if not isinstance(message.prompt, TextPrompt):
+        raise PromptError("a suffix needs a prompt that is text", "suffix")
+    return InfillPrompt(prefix=message.prompt.text, suffix=message.suffix)
 
 
 def _whole(tokens: list[int], texts: ModelTexts) -> list[int]:

@@ -6,6 +6,7 @@ import codecs
 
 from protocol.generate import Delta, DeltaExtra, PromptProgress, Timings, TokenLogprob, ToolCallDelta
 from worker.chat.pieces import Content, Parser, Piece, Reasoning
+from worker.indentation import IndentGuard
 from worker.stop_strings import StopAutomaton, StopMatcher
 
 UNSTREAMED_CHARACTERS = 4096
@@ -15,29 +16,43 @@ UNSTREAMED_CHARACTERS = 4096
 class TextOutput:
     """Gathers what one choice says until it can be sent.
 
+    `echo` comes first, as if it had been generated. `least_indent` ends the text at a line that is indented less.
+
     Bytes become text once they are whole characters, text is held while it may begin a stop string, and the parser, if
     there is one, takes apart what is left. Log-probabilities and tokens wait for the text they stand behind.
     """
 
     def __init__(
-        self, request: int, index: int, stops: StopAutomaton, parser: Parser | None, streamed: bool, with_tokens: bool
+        self,
+        request: int,
+        index: int,
+        stops: StopAutomaton,
+        parser: Parser | None = None,
+        *,
+        streamed: bool = True,
+        with_tokens: bool = False,
+        least_indent: int = 0,
+        echo: str = "",
     ) -> None:
         self._request = request
         self._index = index
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._matcher = StopMatcher(stops)
+        self._indent = IndentGuard(least_indent)
         self._parser = parser
         self._streamed = streamed
         self._with_tokens = with_tokens
-        self._text: list[str] = []
+        self._text: list[str] = [echo] if echo else []
         self._reasoning: list[str] = []
         self._calls: list[ToolCallDelta] = []
         self._logprobs: list[TokenLogprob] = []
         self._tokens: list[int] = []
         self._n_tokens = 0
-        self._size = 0
+        self._size = len(echo)
         self.word = ""
         """The stop string that was met."""
+        self.outdented = False
+        """Whether a line has ended the text by its indentation."""
         self.called_tools = False
         self.has_line_break = False
 
@@ -50,16 +65,18 @@ class TextOutput:
             self._logprobs.append(logprob)
         text = self._decoder.decode(piece)
         if text:
-            self._follow_lines(text)
+            self.has_line_break = self.has_line_break or "\n" in text
             text, self.word = self._matcher.feed(text)
+            text, self.outdented = self._indent.feed(text)
             if text:
                 self._take(text)
 
     def end(self) -> None:
         """The choice has ended: nothing is held back any longer."""
-        if not self.word:
+        if not self.word and not self.outdented:
             # Bytes of a character that was not finished are dropped: there is no text for them.
-            self._take(self._matcher.finish())
+            text, self.outdented = self._indent.feed(self._matcher.finish())
+            self._take(text if self.outdented else text + self._indent.finish())
         if self._parser is not None:
             self._sort(self._parser.finish())
 
@@ -120,7 +137,3 @@ class TextOutput:
                 self._calls.append(piece)
                 self._size += len(piece.arguments)
                 self.called_tools = True
-
-    def _follow_lines(self, text: str) -> None:
-        if "\n" in text:
-            self.has_line_break = True
