@@ -53,7 +53,7 @@ def _unknown(model: str) -> WireError:
 def _refusal(ledger: Ledger, model: Model | None, event: RequestArrived) -> WireError | None:
     """The checks of a new request, in this order:
 
-    1. the model is configured, and the router is not stopping;
+    1. the model is configured, the router is not stopping, and there is time left;
     2. the request is not known to kill workers;
     3. the model is not in a cooldown after failures;
     4. it is loaded, or may be loaded for a request;
@@ -66,6 +66,8 @@ def _refusal(ledger: Ledger, model: Model | None, event: RequestArrived) -> Wire
     name = event.name or (model.entry.names[0] if model.entry.names else model.key)
     if ledger.stop_deadline is not None:
         return WireError(ErrorKind.UNAVAILABLE, "the server is stopping")
+    if event.deadline is not None and event.deadline <= ledger.now:
+        return WireError(ErrorKind.DEADLINE, "the deadline of the request had passed when it came")
     if event.digest and (model.key, event.digest) in ledger.quarantine:  # 2
         return WireError(ErrorKind.WORKER_DIED, f"this request ran at two crashes of {name} and is not tried again")
     if model.state is State.FAILED and model.retry_at > ledger.now:  # 3

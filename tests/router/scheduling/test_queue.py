@@ -182,3 +182,10 @@ def test_positions_count_the_models_ahead_while_room_is_waited_for_and_only_the_
     rig.up("c")
     rig.ask("c")
     assert rig.one(effects.Notify).position == 1
+
+
+def test_a_request_that_comes_after_its_deadline_is_refused() -> None:
+    rig = Rig(entry("a"))
+    late = rig.ask("a", deadline=rig.now - 1.0)
+    assert rig.ended() == {late: ErrorKind.DEADLINE}
+    rig.none(effects.Spawn)
