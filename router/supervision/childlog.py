@@ -33,9 +33,6 @@ class ChildLog:
         """The lines that are kept, oldest first."""
         return tuple(self._lines)
 
-    def tail(self, count: int) -> tuple[str, ...]:
-        return tuple(self._lines)[-count:] if count > 0 else ()
-
     def follow(self, follower: Follower) -> Callable[[], None]:
         """Call `follower` with every further line until the function returned is called. It must not block."""
         self._followers.append(follower)

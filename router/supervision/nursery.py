@@ -84,8 +84,6 @@ class Nursery:
     """Spawns children and tells each one's listener what becomes of it."""
 
     def __init__(self, runtime: RuntimeFolder, link_over_tcp: bool = False) -> None:
-        self.rungs: dict[Child, ladder.Rung] = {}
-        """How far the ladder had to be climbed for the children stopped last; the newest 100."""
         self._runtime = runtime
         self._over_tcp = link_over_tcp
         self._link = Link(self._received, self._violated)
@@ -177,9 +175,6 @@ class Nursery:
 
     async def _run_ladder(self, ward: _Ward, budgets: ladder.Budgets) -> None:
         rung = await ladder.climb(ward, budgets)
-        self.rungs[ward.child] = rung
-        if len(self.rungs) > 100:
-            del self.rungs[next(iter(self.rungs))]
         if rung is ladder.Rung.STUCK:
             log.error("%s is not reaped %g s after SIGKILL", ward.child, budgets.kill)
             ward.listener.stuck(ward.child)

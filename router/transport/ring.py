@@ -46,8 +46,3 @@ class ByteRing:
         if offset < self._start:
             raise ValueError(f"offset {offset} is before {self._start}")
         del self._data[offset - self._start :]
-
-    def clear(self) -> None:
-        """Free the bytes; offsets go on."""
-        self._start = self.end
-        self._data = bytearray()

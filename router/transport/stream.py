@@ -145,10 +145,6 @@ class RequestStream:
             self._ring.truncate(self._begun_at)
             self._begun_at = None
 
-    def discard(self) -> None:
-        """Free the bytes of an ended stream that nobody will read."""
-        self._ring.clear()
-
     # The readers' side
 
     def attach(self) -> None:

@@ -12,18 +12,12 @@ class StreamTable:
 
     def __init__(self) -> None:
         self._streams: dict[int, RequestStream] = {}
-        self._last = 0
 
     def __len__(self) -> int:
         return len(self._streams)
 
     def __iter__(self) -> Iterator[RequestStream]:
         return iter(list(self._streams.values()))
-
-    def next_request(self) -> int:
-        """A number that no request of this router has had; they begin at 1, 0 means none on the wire."""
-        self._last += 1
-        return self._last
 
     def add(self, stream: RequestStream) -> None:
         if stream.request in self._streams:

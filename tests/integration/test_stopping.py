@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -88,12 +89,16 @@ async def told(audience: Audience, seconds: float = 5.0) -> ExitReport:
         ("ignore_sigterm,ignore_sigabrt", Rung.KILL, -signal.SIGKILL),
     ],
 )
-async def test_each_rung(nursery: Nursery, audience: Audience, fault: str, rung: Rung, code: int) -> None:
+async def test_each_rung(
+    nursery: Nursery, audience: Audience, caplog: pytest.LogCaptureFixture, fault: str, rung: Rung, code: int
+) -> None:
+    caplog.set_level(logging.DEBUG, "llamaherd.supervision")
     pid = await spawn(nursery, audience, fault)
     nursery.stop(CHILD, ExitReason.IDLE, 0.3)
     report = await told(audience, 8)
     assert (report.reason, report.exit_code) == (ExitReason.IDLE, code)
-    assert nursery.rungs[CHILD] is rung
+    said = f"w1/1 ended at rung {rung.name.lower()}"
+    await eventually_async(lambda: said in caplog.text, 1, said)
     assert not start_time(pid)
     assert nursery.children() == ()
 
