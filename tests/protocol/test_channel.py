@@ -143,6 +143,17 @@ def test_cancel_of_work_already_taken_is_left_to_the_worker(router: RouterEnd, c
     assert isinstance(router.receive(), UpdateStatus)  # no Failed came before it
 
 
+def test_control_is_shown_at_once_to_whoever_cannot_read_the_lane(router: RouterEnd, ends: Ends) -> None:
+    shown: list[object] = []
+    channel = Channel(Bootstrap(router.address, "w", 1), HELLO, status, ends, shown.append)
+    thread = answered_by(router, Welcome(PROTOCOL_VERSION), Tokenize(1, "a"), QueryStatus(2), Cancel(1), Shutdown())
+    channel.start()
+    thread.join()
+    eventually(lambda: shown == [Cancel(1), Shutdown()], 5, "both were shown, work and pings were not")
+    assert [channel.control.pop(), channel.control.pop()] == shown
+    channel.close(0.0)
+
+
 def test_sends_from_many_threads_arrive_whole(router: RouterEnd, channel: Channel) -> None:
     def send(base: int) -> None:
         for number in range(200):
