@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 
 from protocol.chat import ChatPrompt
 from worker.chat.syntax import REASONING_FORMATS
@@ -21,6 +22,8 @@ CHATML = """\
   {{- '<|im_start|>assistant\\n' -}}
 {%- endif -%}"""
 """Used when a file has no template of its own."""
+
+_KEPT_TEMPLATES = 4
 
 
 class ChatTemplate:
@@ -53,6 +56,7 @@ class ChatTemplate:
         self._limits = limits or RenderLimits()
         self._main = CompiledTemplate(source, bos_token, eos_token)
         self._tool_use = CompiledTemplate(tool_use_source, bos_token, eos_token) if tool_use_source else None
+        self._others: OrderedDict[str, CompiledTemplate] = OrderedDict()
         self._lock = threading.Lock()
 
     @property
@@ -69,11 +73,22 @@ class ChatTemplate:
         """Raises PromptError for a conversation that the template refuses or that takes too long to render."""
         if prompt.reasoning_format not in REASONING_FORMATS:
             raise PromptError(f"unknown reasoning_format {prompt.reasoning_format!r}", "reasoning_format")
-        if prompt.chat_template:
-            return CompiledTemplate(prompt.chat_template, self._bos, self._eos).render(prompt, self._settings())
         with self._lock:
-            template = self._tool_use if prompt.tools and self._tool_use else self._main
+            if prompt.chat_template:
+                template = self._requested(prompt.chat_template)
+            else:
+                template = self._tool_use if prompt.tools and self._tool_use else self._main
             return template.render(prompt, self._settings())
+
+    def _requested(self, source: str) -> CompiledTemplate:
+        """A template that requests bring with them; the last few are kept."""
+        template = self._others.get(source)
+        if template is None:
+            template = self._others[source] = CompiledTemplate(source, self._bos, self._eos)
+            if len(self._others) > _KEPT_TEMPLATES:
+                self._others.popitem(last=False)
+        self._others.move_to_end(source)
+        return template
 
     def _settings(self) -> RenderSettings:
         return RenderSettings(self._bos, self._eos, self._add_bos, self._add_eos, self._media_marker, self._limits)

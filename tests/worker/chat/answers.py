@@ -53,10 +53,10 @@ def read(syntax: OutputSyntax, fragments: Iterable[str]) -> Answer:
     return answer
 
 
-def cuts(text: str) -> Iterator[tuple[str, ...]]:
-    """A text in one, cut once at every place, and character by character."""
+def cuts(text: str, every: int = 1) -> Iterator[tuple[str, ...]]:
+    """A text in one, cut once at every place (or every so many), and character by character."""
     yield (text,)
-    for position in range(1, len(text)):
+    for position in range(1, len(text), every):
         yield text[:position], text[position:]
     yield tuple(text)
 

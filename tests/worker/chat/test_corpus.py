@@ -39,16 +39,26 @@ def test_answers_are_taken_apart_as_published(name: str) -> None:
             assert len(call) < 3 or found.id == call[2], where
 
 
-@pytest.mark.parametrize("name", sorted(_BY_FORMAT))
-def test_a_cut_changes_nothing(name: str) -> None:
+def _check_cuts(name: str, cuts_per_text: int) -> None:
     for entry in _BY_FORMAT[name]:
         whole = read(entry.syntax, (entry.text,))
         texts = [(call.name, call.arguments) for call in whole.calls]
-        for fragments in cuts(entry.text):
+        for fragments in cuts(entry.text, max(1, len(entry.text) // cuts_per_text)):
             answer = read(entry.syntax, fragments)
             where = f"line {entry.line}, cut after {fragments[0]!r}"
             assert (answer.content, answer.reasoning) == (whole.content, whole.reasoning), where
             assert [(call.name, call.arguments) for call in answer.calls] == texts, where
+
+
+@pytest.mark.parametrize("name", sorted(_BY_FORMAT))
+def test_a_cut_changes_nothing(name: str) -> None:
+    _check_cuts(name, cuts_per_text=24)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(_BY_FORMAT))
+def test_a_cut_anywhere_changes_nothing(name: str) -> None:
+    _check_cuts(name, cuts_per_text=1_000_000)
 
 
 def test_nearly_every_format_has_published_answers() -> None:

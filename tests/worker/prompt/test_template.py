@@ -111,6 +111,9 @@ def test_a_request_may_bring_its_own_template() -> None:
     assert _text(PLAIN, chat_template="{{ messages[0].content }}!") == "Hi!"
     with pytest.raises(PromptError):
         _text(PLAIN, chat_template="{% if")
+    template = ChatTemplate(PLAIN, "", "")
+    texts = [template.render(ChatPrompt((USER,), chat_template=f"number {i % 7}")).text for i in range(30)]
+    assert texts == [f"number {i % 7}" for i in range(30)]
 
 
 def test_variables_come_from_the_request() -> None:
