@@ -29,6 +29,7 @@ def test_every_invariant_holds_in_random_histories(first: int) -> None:
     ],
 )
 def test_seeds_that_once_failed(seed: int, what: str) -> None:
+    """Histories change with the simulation, so each of these faults has a test of its kind beside the policies, too."""
     Simulation(random_plan(seed), seed).run()
 
 

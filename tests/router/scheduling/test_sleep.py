@@ -175,3 +175,12 @@ def test_keep_alive_of_the_last_request_goes_before_the_configuration_and_pin_be
     assert rig.state("a") is State.READY
     rig.post(events.PinAsked("a", False))
     assert rig.one(effects.Stop).reason == "idle"
+
+
+def test_a_sleeping_model_that_is_being_stopped_still_takes_no_room() -> None:
+    rig, child = asleep()
+    rig.post(events.UnloadAsked("a"))
+    assert rig.one(effects.Stop).child == child
+    assert not rig.view("a").resident
+    rig.ask("b")
+    assert rig.state("b") is State.SPAWNING

@@ -257,3 +257,17 @@ def test_a_load_that_failed_for_lack_of_memory_evicts_and_retries_once(busy: boo
     rig.exit(rig.child("b"), 67)
     assert rig.ended() == {waiter: "load_failed"}
     assert rig.state("b") is State.FAILED
+
+
+def test_what_is_pinned_makes_others_impossible_only_until_it_is_told_to_leave() -> None:
+    rig = Rig(entry("a", pin=True), entry("b"), models_max=1)
+    child = rig.serve("a")
+    refused = rig.ask("b")
+    assert rig.ended() == {refused: "load_failed"}
+    assert "a pinned, and models-max is 1" in rig.error(refused)
+    rig.post(events.UnloadAsked("a"))
+    waiter = rig.ask("b")
+    assert rig.ended() == {}
+    rig.exit(child)
+    rig.up("b")
+    assert rig.dispatched() == [waiter]
