@@ -26,12 +26,9 @@ from worker.llama_sampler import new_seed
 from worker.loop import DecodeLoop
 from worker.preparation import Preparation, Ready
 from worker.prepared import PreparedGeneration, PreparedInputs
-from worker.status import StatusBoard, StatusReporter
+from worker.status import NUMBERS_INTERVAL, StatusBoard, StatusReporter
 from worker.step_watch import StepWatch
 from worker.tally import Tally
-
-IDLE_REPORT = 1.0
-"""Seconds between two reports of an idle worker's numbers."""
 
 
 class Wire(Protocol):
@@ -66,6 +63,8 @@ class Worker:
         self._tally = Tally()
         self._control: deque[ControlMessage] = deque()
         self._inbox: deque[Ready] = deque()
+        self._unreported = False
+        """Whether numbers have changed since the last report."""
         self._load: Load | None = None
         self._threads = Threads(1, 1)
         self._engine: Engine | None = None
@@ -112,10 +111,16 @@ class Worker:
     # The decode thread
 
     def _wait(self) -> None:
+        """Until something arrives; the numbers that the last step has left behind are sent before long."""
         with self._wire.activity:
-            woken = self._wire.activity.wait_for(lambda: bool(self._wire.control or self._inbox), IDLE_REPORT)
-        if not woken and self._board.state is not WorkerState.EMPTY:
-            self._reporter.tick()
+            timeout = NUMBERS_INTERVAL if self._unreported else None
+            woken = self._wire.activity.wait_for(lambda: bool(self._wire.control or self._inbox), timeout)
+        if not woken:
+            self._report()
+
+    def _report(self) -> None:
+        self._unreported = False
+        self._reporter.report()
 
     def _work(self) -> bool:
         """Take over what is prepared and compute one step; False if there was nothing to do."""
@@ -132,9 +137,9 @@ class Worker:
             raise WorkerEnds(ExitCode.ENGINE_FAILED, WireError(ErrorKind.INTERNAL, str(failure))) from failure
         self._board.step = self._tally.steps
         if loop.take_changed():
-            self._reporter.report()
+            self._report()
         elif stepped:
-            self._reporter.tick()
+            self._unreported = not self._reporter.tick()
         return stepped
 
     def _take(self, ready: Ready) -> None:

@@ -95,10 +95,12 @@ class StatusReporter:
         self._sent = time.monotonic()
         self._send(self._board.snapshot())
 
-    def tick(self) -> None:
-        """Send if the last report is old enough."""
-        if time.monotonic() - self._sent >= NUMBERS_INTERVAL:
-            self.report()
+    def tick(self) -> bool:
+        """Send if the last report is old enough; says whether it was."""
+        if time.monotonic() - self._sent < NUMBERS_INTERVAL:
+            return False
+        self.report()
+        return True
 
     def change(self, state: WorkerState, reason: str = "") -> None:
         self._board.set_state(state, reason)

@@ -127,12 +127,11 @@ class LocalWorker:
 
     def answer(self, request: int) -> codec.Answer:
         """Block until a request has ended."""
-        return self.wire.wait_for(
-            lambda sent: next(
-                (m for m in sent if not isinstance(m, _REPORTS) and getattr(m, "request", 0) == request), None
-            ),
-            f"the end of request {request}",
-        )
+
+        def find(sent: list[codec.FromChild]) -> codec.Answer | None:
+            return next((m for m in sent if isinstance(m, codec.Answer) and m.request == request), None)
+
+        return self.wire.wait_for(find, f"the end of request {request}")
 
     def completed(self, request: int) -> Completed:
         answer = self.answer(request)
@@ -171,6 +170,3 @@ class LocalWorker:
 
     def query(self) -> UpdateStatus:
         return self.board.snapshot(QueryStatus(1).nonce)
-
-
-_REPORTS = (UpdateStatus, StepOutput)

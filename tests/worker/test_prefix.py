@@ -24,7 +24,8 @@ def test_the_longest_usable_prefix() -> None:
 def test_it_finds_what_comparing_finds_after_any_history() -> None:
     rng = random.Random(3)
     for _ in range(150):
-        tree, known = RadixTree(), {}
+        tree = RadixTree()
+        known: dict[int, list[int]] = {}
         for _ in range(40):
             sequence = rng.randrange(8)
             if rng.random() < 0.3:

@@ -117,7 +117,7 @@ def test_texts_are_answered_awake_and_asleep(worker: LocalWorker) -> None:
     chat = ChatPrompt((ChatMessage("user", "the cat"),))
 
     def ask_all() -> list[object]:
-        works = [
+        works: list[Tokenize | CountTokens | ApplyTemplate] = [
             Tokenize(worker.new_request(), TEXT, with_pieces=True),
             CountTokens(worker.new_request(), TextPrompt(TEXT)),
             ApplyTemplate(worker.new_request(), chat),
