@@ -20,8 +20,8 @@ IDLE_SEQUENCES = 16
 """Finished sequences kept for the prompts to come, beyond the slots, where they cost cells alone."""
 IDLE_STATES = 4
 """The same where each has a state or a window of its own."""
-IDLE_CELLS = 256
-"""Cells that idle sequences may hold on a CPU, where every step pays for them."""
+IDLE_CELLS = 0
+"""Cells that idle sequences may hold on a CPU while others run: every prompt token pays for each of them."""
 SHELF_SHARE = 0.05
 SHELF_MOST = 1 << 30
 """The shelf for idle sequences: this share of the memory available, at most so many bytes."""

@@ -156,14 +156,14 @@ class Residency:
         self.changed = True
 
     def release(self, sequence: Sequence) -> None:
-        """Free a sequence's slot and sampler; what it has decoded stays for others, unless its context was shifted."""
+        """Free a sequence's slot and sampler; what it has decoded stays, unless that was not wanted or is of no use."""
         sequence.sampler.close()
         if sequence.phase is Phase.WAITING:
             self._waiting.remove(sequence)
             sequence.phase = Phase.ENDED
             return
         if sequence.id >= 0:
-            if sequence.shifted:
+            if sequence.shifted or not sequence.prepared.message.cache_prompt:
                 self.cache.drop(sequence.id)
             else:
                 tokens = sequence.tokens[: sequence.n_past]
