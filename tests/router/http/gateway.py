@@ -21,7 +21,6 @@ from router.app import build_app
 from router.config.catalogue import Catalogue
 from router.config.model import Model
 from router.config.settings import Settings
-from router.downloads.job import Job
 from router.downloads.journal import Journal
 from router.downloads.service import Downloads
 from router.http.gateway import Gateway
@@ -194,17 +193,6 @@ class FixedConfiguration:
 
 
 @dataclass
-class NoDownloads:
-    """Nothing is being downloaded."""
-
-    def active(self) -> list[Job]:
-        return []
-
-    def find(self, name: str) -> Job | None:
-        return None
-
-
-@dataclass
 class Running:
     """A gateway that serves: on a socket, or (`url` empty) to clients in the same process, which is quicker."""
 
@@ -243,7 +231,6 @@ async def gateway(
         owner,  # type: ignore[arg-type]
         Inference(owner),  # type: ignore[arg-type]
         AccessPolicy(KeyRing(keys)),
-        NoDownloads(),  # type: ignore[arg-type]
         # Never opened: these tests ask for no download.
         Downloads(None, ConfigureDownloads(), Journal(Path("/nonexistent"))),  # type: ignore[arg-type]
     )
