@@ -43,7 +43,9 @@ demo: install demo-model
 test: check demo-model
 	$(BIN)/python -m pytest -m "not slow"
 
+# The dashboard's tests drive a browser: Debian's package chromium.
 test-slow: dev demo-model
+	$(BIN)/python -m pip install --quiet --editable '.[dev,browser]'
 	$(BIN)/python -m pytest -m slow
 
 check: dev
