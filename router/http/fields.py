@@ -45,7 +45,7 @@ class StreamOptions(Struct):
 
 
 class SamplingFields(Struct, kw_only=True):
-    """How the next token is chosen. Fields with a range are clamped to it, fields with hard limits are refused."""
+    """How the next token is chosen. What lies outside a field's range is refused."""
 
     temperature: float | None = None
     dynatemp_range: float | None = None

@@ -12,8 +12,6 @@ from router.http.errors import invalid
 from router.http.fields import SamplingFields, present
 
 RANGES = {
-    "temperature": (0.0, math.inf),
-    "top_k": (0, 2**31 - 1),
     "top_p": (0.0, 1.0),
     "min_p": (0.0, 1.0),
     "xtc_probability": (0.0, 1.0),
@@ -21,7 +19,11 @@ RANGES = {
     "mirostat": (0, 2),
     "adaptive_target": (-math.inf, 1.0),
 }
-"""Fields whose value is moved to the nearest end of a range, as llama-server does."""
+"""Fields that mean nothing outside a range. llama-server moves them into it, OpenAI refuses; a value that is silently
+replaced helps nobody, so they are refused."""
+
+FLOORS = {"temperature": 0.0, "top_k": 0}
+"""Fields whose negative values mean the same as their lowest one: greedy, and no limit."""
 
 PLAIN = (
     "dynatemp_range",
@@ -86,7 +88,14 @@ def sampling(fields: SamplingFields, base: SamplingParameters, n_probs: int) -> 
     for name, (low, high) in RANGES.items():
         value = getattr(fields, name)
         if value is not None:
-            chosen[name] = min(max(value, low), high)
+            if not low <= value <= high:
+                bounds = f"at most {high:g}" if low == -math.inf else f"between {low:g} and {high:g}"
+                raise invalid(f"{name}: must be {bounds}, not {value:g}", name)
+            chosen[name] = value
+    for name, floor in FLOORS.items():
+        value = getattr(fields, name)
+        if value is not None:
+            chosen[name] = max(value, floor)
     for name in PLAIN:
         value = getattr(fields, name)
         if value is not None:

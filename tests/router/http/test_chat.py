@@ -78,7 +78,7 @@ async def test_fields_reach_the_worker() -> None:
             },
         ],
         "temperature": 3,
-        "top_p": 7,
+        "top_p": 0.7,
         "top_k": -5,
         "seed": 9,
         "max_tokens": 5,
@@ -100,7 +100,7 @@ async def test_fields_reach_the_worker() -> None:
     assert work.max_tokens == 5
     assert work.stop == ("END",)
     sampling = work.sampling
-    assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed) == (3.0, 1.0, 0, 9)
+    assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed) == (3.0, 0.7, 0, 9)
     assert sampling.logit_bias == ((12, -3.0), ("x", float("-inf")))
     assert sampling.samplers == ("top_k", "temperature")
     assert sampling.constraint == JsonSchema(b'{"type": "object"}')
