@@ -104,11 +104,15 @@ class KvCache:
         limit = len(tokens) - 1
         length, source = self._tree.longest(tokens, lambda s, common: self._usable(s, min(common, limit)), namespace)
         promised, promiser = self._tree.longest(
-            tokens, lambda s, common: 0 if s in self._idle else min(common, limit), namespace
+            tokens, lambda s, common: self._promised(s, min(common, limit)), namespace
         )
-        if promised < length + gain or (self.decoded(promiser) >= promised > 0 and self.divisible):
+        if promised < length + gain:
             promised, promiser = 0, -1
         return Match(length, source, promised, promiser)
+
+    def _promised(self, sequence: int, common: int) -> int:
+        """Of the tokens that a sequence shares with a prompt, those that it will have decoded, if it has not yet."""
+        return common if sequence not in self._idle and self.decoded(sequence) < common else 0
 
     def _usable(self, sequence: int, common: int) -> int:
         decoded = self.decoded(sequence)

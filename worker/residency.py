@@ -95,7 +95,8 @@ class Residency:
             sequence.began = self._clock()
             sequence.n_cached = min(match.length, sequence.n_prompt)
             self._tally.cached += sequence.n_cached
-        if not self.cache.divisible and len(sequence.tokens) >= SNAPSHOT_LEAST:
+        keep = sequence.prepared.message.cache_prompt
+        if keep and not self.cache.divisible and len(sequence.tokens) >= SNAPSHOT_LEAST:
             sequence.borders.add(len(sequence.tokens) - 1)
         self.changed = True
         return True
