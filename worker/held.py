@@ -9,6 +9,7 @@ class HeldRequests:
     def __init__(self) -> None:
         self._requests: dict[int, None] = {}
         self._cancelled: set[int] = set()
+        self._parked: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -19,6 +20,7 @@ class HeldRequests:
     def remove(self, request: int) -> None:
         self._requests.pop(request, None)
         self._cancelled.discard(request)
+        self._parked.discard(request)
 
     def cancel(self, request: int) -> None:
         """Mark a request that is being prepared; ended ones are ignored."""
@@ -27,6 +29,14 @@ class HeldRequests:
 
     def is_cancelled(self, request: int) -> bool:
         return request in self._cancelled
+
+    def park(self, request: int) -> None:
+        """Mark a request that is being prepared to be handed back instead of being begun."""
+        if request in self._requests:
+            self._parked.add(request)
+
+    def is_parked(self, request: int) -> bool:
+        return request in self._parked
 
     def all(self) -> tuple[int, ...]:
         return tuple(self._requests)

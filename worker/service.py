@@ -10,7 +10,7 @@ from protocol import codec
 from protocol.channel import ControlMessage
 from protocol.control import Cancel, EndReasoning, Park, SetThreads, Shutdown, Sleep, Wakeup
 from protocol.errors import ErrorKind, ExitCode, ProtocolViolation, WireError
-from protocol.generate import Failed
+from protocol.generate import Failed, Parked, ResumePoint
 from protocol.lanes import Lane, WorkLane
 from protocol.load import Dying, Load, Loaded
 from protocol.slots import SetAdapters, SlotAction
@@ -146,6 +146,8 @@ class Worker:
         assert self._loop is not None
         if self._held.is_cancelled(ready.request):
             self._answer(Failed(ready.request, WireError(ErrorKind.CANCELLED, "cancelled")))
+        elif self._held.is_parked(ready.request):
+            self._answer(Parked(ready.request, ResumePoint(())))
         elif isinstance(ready, PreparedGeneration | PreparedInputs):
             self._loop.submit(ready)
         elif isinstance(self._loop, EmbeddingLoop):
@@ -175,8 +177,7 @@ class Worker:
             case Cancel():
                 self._cancel(message.request)
             case Park():
-                if self._loop is not None:
-                    self._loop.park(message.request)
+                self._park(message.request)
             case EndReasoning():
                 if self._loop is not None:
                     self._loop.end_reasoning(message.request)
@@ -196,6 +197,14 @@ class Worker:
             self._loop.cancel(request)
         else:
             self._held.cancel(request)
+
+    def _park(self, request: int) -> None:
+        if self._loop is not None and request in self._loop.requests:
+            self._loop.park(request)
+        elif self._wire.work.remove(request):
+            self._wire.send(Parked(request, ResumePoint(())))
+        else:
+            self._held.park(request)
 
     def _set_threads(self, threads: Threads) -> None:
         self._threads = threads

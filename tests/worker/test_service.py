@@ -196,6 +196,21 @@ def test_a_parked_request_goes_on_elsewhere_with_the_same_text(tmp_path: Path, l
     assert first.query().counters.parked == 1
 
 
+def test_whatever_is_known_of_a_request_it_can_be_parked(worker: LocalWorker) -> None:
+    works = [request(worker, max_tokens=300) for _ in range(7)]
+    for work in works:
+        worker.ask(work)
+    worker.wait_for_tokens(works[0].request, 1)
+    for work in works:
+        worker.wire.give(Park(work.request))
+    resumes = [worker.parked(work.request).resume for work in works]
+    assert resumes[0].generated[0]
+    assert worker.query().held == ()
+    worker.wire.give(Park(999))
+    text, _ = worker.generate(request(worker, resume=resumes[-1]))
+    assert text == worker.generate(request(worker))[0]
+
+
 def test_a_full_cache_parks_and_fails_nobody(tmp_path: Path, load: conftest.Load) -> None:
     worker = load(factory.language_model(tmp_path / "tiny.gguf"), ctx_size=256)
     texts = [f"{TEXT} number {number}" for number in range(4)]
