@@ -78,10 +78,12 @@ async def test_scrapes_during_swaps_show_both_models_and_disturb_neither(watch: 
     watched = await watch(FakePlans({"a": "", "b": ""}), policy)
     herd = watched.herd
     scrapes: list[Values] = []
+    never = asyncio.get_running_loop().create_future()
 
     async def keep_scraping() -> None:
         while True:
             scrapes.append(await watched.scrape())
+            await asyncio.wait([never], timeout=0.01)
 
     scraping = asyncio.create_task(keep_scraping())
     for model in ("a", "b", "a"):
