@@ -33,6 +33,7 @@ from worker.placement import (
     default_threads,
     sequence_count,
     shelf_bytes,
+    wants_plain_attention,
 )
 from worker.prompt.errors import PromptError
 from worker.prompt.limits import RenderLimits
@@ -133,6 +134,9 @@ class Engine:
             model.n_ctx_train, _bytes_per_token(model, parameters), available_memory(), most
         )
         n_batch, n_ubatch = batch_sizes(parameters, n_ctx)
+        heads = model.metadata_number("attention.head_count")
+        if not has_gpu() and heads and wants_plain_attention(parameters, heads, n_ctx, n_ubatch):
+            parameters = msgspec.structs.replace(parameters, flash_attn="off")
         has_states = model.is_recurrent or model.n_swa > 0
         n_sequences = sequence_count(parameters.slots, has_states)
         n_outputs = 0 if parameters.embeddings else max(n_sequences, parameters.slots * (1 + parameters.draft.n_max))
