@@ -139,6 +139,7 @@ class Engine:
             parameters = msgspec.structs.replace(parameters, flash_attn="off")
         has_states = model.is_recurrent or model.n_swa > 0
         n_sequences = sequence_count(parameters.slots, has_states)
+        self._attention = parameters.flash_attn
         n_outputs = 0 if parameters.embeddings else max(n_sequences, parameters.slots * (1 + parameters.draft.n_max))
         sizes = ContextSizes(n_ctx, n_batch, n_ubatch, n_sequences, n_outputs, threads.single, threads.batch)
         return Context(model, parameters, sizes, log, parameters.embeddings)
@@ -162,7 +163,7 @@ class Engine:
             threads.single,
             threads.batch,
         )
-        self._draft_model = DraftModel(draft, self.model.vocabulary, sizes, log)
+        self._draft_model = DraftModel(draft, self.model.vocabulary, sizes, self._attention, log)
         return Drafter(self._draft_model, draft.n_max, draft.n_min)
 
     def set_threads(self, threads: Threads) -> None:

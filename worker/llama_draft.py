@@ -21,8 +21,10 @@ class DraftModel:
     Raises `LoadError` when the file cannot be loaded or speaks another vocabulary. `close` frees it.
     """
 
-    def __init__(self, spec: DraftSpec, target: Vocabulary, sizes: ContextSizes, log: EngineLog) -> None:
-        parameters = LoadParameters(model_path=spec.model_path)
+    def __init__(
+        self, spec: DraftSpec, target: Vocabulary, sizes: ContextSizes, flash_attn: str, log: EngineLog
+    ) -> None:
+        parameters = LoadParameters(model_path=spec.model_path, flash_attn=flash_attn)
         self._p_min = spec.p_min
         self._model = Model(parameters, log)
         try:

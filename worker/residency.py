@@ -95,11 +95,24 @@ class Residency:
             sequence.began = self._clock()
             sequence.n_cached = min(match.length, sequence.n_prompt)
             self._tally.cached += sequence.n_cached
-        keep = sequence.prepared.message.cache_prompt
-        if keep and not self.cache.divisible and len(sequence.tokens) >= SNAPSHOT_LEAST:
+        if self._ends_before_last(sequence):
             sequence.borders.add(len(sequence.tokens) - 1)
         self.changed = True
         return True
+
+    def _ends_before_last(self, sequence: Sequence) -> bool:
+        """Whether the last token of a prompt is computed alone.
+
+        There a state that cannot be cut is copied. And where the same request must give the same text, its last token
+        is computed the same way whether the tokens before it come from the cache or not: the last bits of its logits
+        would differ otherwise.
+        """
+        message = sequence.prepared.message
+        if not message.cache_prompt:
+            return False
+        if not self.cache.divisible:
+            return len(sequence.tokens) >= SNAPSHOT_LEAST
+        return message.sampling.seed is not None or message.sampling.temperature <= 0
 
     def _match(self, sequence: Sequence) -> Match:
         match = self.cache.match(sequence.tokens, sequence.namespace, SHARE_GAIN)

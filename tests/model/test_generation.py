@@ -90,7 +90,7 @@ def test_a_shared_prefix_is_computed_once_and_changes_nothing(worker: LocalWorke
         worker.ask(work)
     cached = [worker.completed(work.request).usage.cached_tokens for work in works]
     assert [worker.text(work.request) for work in works] == apart
-    assert all(count > 60 for count in cached)
+    assert all(count > 60 for count in sorted(cached)[1:])
 
 
 def test_a_conversation_goes_on_from_the_cache(worker: LocalWorker) -> None:

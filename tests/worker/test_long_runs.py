@@ -69,7 +69,7 @@ def test_a_draft_model_changes_no_text_and_saves_steps(tmp_path: Path, load: con
     for work in works:
         completed = quick.completed(work.request)
         assert quick.text(work.request) == expected
-        assert completed.timings.draft_n_accepted > 0.9 * completed.timings.draft_n
+        assert completed.timings.draft_n_accepted > 0.7 * completed.timings.draft_n
 
 
 def test_a_draft_model_must_speak_the_same_vocabulary(tmp_path: Path) -> None:
