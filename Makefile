@@ -45,7 +45,7 @@ test: check demo-model
 
 # The dashboard's tests drive a browser: Debian's package chromium.
 test-slow: dev demo-model
-	$(BIN)/python -m pip install --quiet --editable '.[dev,browser]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,slow]'
 	$(BIN)/python -m pytest -m slow
 
 check: dev
