@@ -28,7 +28,8 @@ class Generate(Struct, frozen=True, tag="generate", omit_defaults=True):
     """Generate `n` continuations of a prompt. Answered by `StepOutput` deltas, then `Completed`, `Failed` or `Parked`.
 
     `max_tokens` counts generated tokens, -1 for no limit but the context, 0 to evaluate the prompt only.
-    `time_limit_ms` bounds the decode time once a line break has been generated (llama-server's `t_max_predict_ms`), 0 for none.
+    `time_limit_ms` bounds the decode time once a line break has been generated (llama-server's `t_max_predict_ms`),
+    0 for none.
     `stream` False lets the worker send the text in few large deltas.
     """
 
