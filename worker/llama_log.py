@@ -17,6 +17,7 @@ _DEBUG, _ERROR = 1, 4
 """Levels in the engine's own numbering."""
 _CONTINUED = 5
 _STDERR = 2
+_installed: list[object] = []
 _BUFFER = re.compile(r"(\S+)\s+(model|KV|RS|compute|output)\s+buffer size\s*=\s*([\d.]+) MiB")
 
 
@@ -36,6 +37,8 @@ class EngineLog:
 
     def install(self) -> None:
         llama_cpp.llama_log_set(self._callback, ctypes.c_void_p(0))
+        # The engine goes on calling it after this object is forgotten; the one before is safe to drop only now.
+        _installed[:] = [self._callback]
 
     def forget_buffers(self) -> None:
         """A load begins: what earlier ones have allocated is gone."""
