@@ -10,7 +10,7 @@ DEMO_PORT ?= 8080
 export CFLAGS += -U__AMX_INT8__
 export CXXFLAGS += -U__AMX_INT8__
 
-.PHONY: install dev demo demo-model test test-slow check format sim soak bench clean
+.PHONY: install dev demo demo-model test test-slow check format sim soak peer bench clean
 
 install: $(VENV)/.installed
 dev: $(VENV)/.installed-dev
@@ -60,6 +60,10 @@ format: dev
 
 sim: dev
 	$(BIN)/python -m tests.scenarios.campaign
+
+# What llama-server answers, for tests to compare with: `make peer LLAMA_SERVER=path`.
+peer: dev
+	LLAMA_SERVER=$(LLAMA_SERVER) $(BIN)/python -m tests.peer.record
 
 bench: dev demo-model
 	$(BIN)/python -m tests.bench

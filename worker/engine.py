@@ -180,7 +180,13 @@ class Engine:
         self.model.close()
 
     def texts(self) -> ModelTexts:
-        return ModelTexts(self.model.vocabulary, self.template, self.input_limit, self.model.chat_template("rerank"))
+        return ModelTexts(
+            self.model.vocabulary,
+            self.template,
+            self.input_limit,
+            self.model.chat_template("rerank"),
+            self._parameters.batch_size,
+        )
 
     @property
     def input_limit(self) -> int:

@@ -67,14 +67,15 @@ class Candidates:
     def __init__(self, n_vocab: int) -> None:
         self._entries = np.zeros(n_vocab, _CANDIDATE)
         self._ids = np.arange(n_vocab, dtype=np.int32)
-        self._array = llama_cpp.llama_token_data_array(
-            data=self._entries.ctypes.data_as(llama_cpp.llama_token_data_p), size=n_vocab, selected=-1, sorted=False
-        )
+        self._start: Any = self._entries.ctypes.data_as(llama_cpp.llama_token_data_p)
+        self._address = self._entries.ctypes.data
+        self._array = llama_cpp.llama_token_data_array(data=self._start, size=n_vocab, selected=-1, sorted=False)
 
     def fill(self, logits: Floats) -> None:
         """Begin anew with every token."""
         self._entries["id"] = self._ids
         self._entries["logit"] = logits
+        self._array.data = self._start  # a sampler drops the first ones by moving this on
         self._array.size = self._ids.size
         self._array.selected = -1
         self._array.sorted = False
@@ -88,13 +89,21 @@ class Candidates:
         return int(self._array.data[self._array.selected].id)
 
     def likeliest(self) -> int:
-        return int(self._entries["id"][self._entries["logit"].argmax()])
+        left = self._left()
+        return int(left["id"][left["logit"].argmax()])
 
     def probabilities(self) -> list[tuple[int, float]]:
-        """What is left after a draw, as (token, probability), most likely first."""
-        left = self._entries[: self._array.size]
+        """What is left after a draw, as (token, probability), most likely first; nothing that cannot be drawn."""
+        left = self._left()
+        left = left[left["p"] > 0]
         order = np.argsort(-left["p"], kind="stable")
         return [(int(left["id"][index]), float(left["p"][index])) for index in order]
+
+    def _left(self) -> npt.NDArray[np.void]:
+        """What the samplers have left of the candidates."""
+        address = ctypes.cast(self._array.data, ctypes.c_void_p).value or self._address
+        first = (address - self._address) // _CANDIDATE.itemsize
+        return self._entries[first : first + self._array.size]
 
 
 class Sampler:

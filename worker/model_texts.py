@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from protocol.chat import ChatPrompt, InfillPrompt, MixedPrompt, Prompt, TextPrompt
+from protocol.chat import ChatPrompt, MixedPrompt, Prompt, TextPrompt
 from protocol.errors import ErrorKind, WireError
 from protocol.generate import Generate
 from worker.chat.syntax import OutputSyntax
@@ -14,6 +14,7 @@ from worker.llama_vocabulary import NO_TOKEN, Vocabulary
 from worker.output_constraint import output_constraint
 from worker.prepared import OutputMask, PreparedPrompt
 from worker.prompt.errors import PromptError
+from worker.prompt.infill import infill_tokens
 from worker.prompt.template import ChatTemplate, Rendered
 from worker.reasoning_budget import ReasoningBudget
 
@@ -21,11 +22,19 @@ from worker.reasoning_budget import ReasoningBudget
 class ModelTexts:
     """A vocabulary and a template. `lock` is held while the vocabulary is used, and while it is replaced."""
 
-    def __init__(self, vocabulary: Vocabulary, template: ChatTemplate, n_ctx: int, rerank_template: str = "") -> None:
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        template: ChatTemplate,
+        n_ctx: int,
+        rerank_template: str,
+        n_batch: int,
+    ) -> None:
         self.rerank_template = rerank_template
         self.vocabulary = vocabulary
         self.template = template
         self.n_ctx = n_ctx
+        self._n_batch = n_batch
         self.lock = threading.Lock()
         self._end_tokens: tuple[int, ...] = ()
         self._compiler: ConstraintCompiler | None = None
@@ -42,7 +51,7 @@ class ModelTexts:
         if isinstance(prompt, MixedPrompt):
             tokens = self._not_empty(self._mixed(prompt))
             return PreparedPrompt(tokens, self.vocabulary.detokenize(tokens).decode("utf-8", "replace"))
-        return PreparedPrompt(self._infill(prompt))
+        return PreparedPrompt(infill_tokens(prompt, self.vocabulary, self.tokenize, (self._n_batch, self.n_ctx)))
 
     def end_tokens(self) -> tuple[int, ...]:
         """Every token that ends a generation."""
@@ -134,19 +143,6 @@ class ModelTexts:
         for token in tokens:
             if not 0 <= token < self.vocabulary.n_tokens:
                 raise PromptError(f"token {token} is not in the vocabulary of {self.vocabulary.n_tokens}", "prompt")
-        return tokens
-
-    def _infill(self, prompt: InfillPrompt) -> list[int]:
-        fill = self.vocabulary.fill
-        if NO_TOKEN in (fill.prefix, fill.suffix, fill.middle):
-            raise PromptError("this model cannot fill in: it has no such tokens", "prompt", ErrorKind.NOT_SUPPORTED)
-        tokens = [self.vocabulary.bos] if self.vocabulary.adds_bos else []
-        for name, text in prompt.extra:
-            if fill.separator != NO_TOKEN:
-                tokens += [fill.separator, *self.tokenize(f"{name}\n", False, False)]
-            tokens += self.tokenize(text, False, False)
-        tokens += [fill.prefix, *self.tokenize(prompt.prefix + prompt.prompt, False, False)]
-        tokens += [fill.suffix, *self.tokenize(prompt.suffix, False, False), fill.middle]
         return tokens
 
     def _not_empty(self, tokens: list[int]) -> list[int]:

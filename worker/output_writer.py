@@ -137,6 +137,7 @@ class OutputWriter:
             sequence.n_reasoning += budget.state in _REASONING
             budget.accept(token, self._vocabulary.piece(token))
         if self._vocabulary.ends_generation(token):
+            sequence.output.note_end(token, logprob)
             return "eos"
         special = token in sequence.prepared.prompt.preserved
         sequence.output.feed(token, self._vocabulary.piece(token, special), logprob)

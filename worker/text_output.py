@@ -71,6 +71,13 @@ class TextOutput:
             if text:
                 self._take(text)
 
+    def note_end(self, token: int, logprob: TokenLogprob | None) -> None:
+        """The token that ends generation: it is listed where tokens are, and has no text."""
+        if self._with_tokens:
+            self._tokens.append(token)
+        if logprob is not None:
+            self._logprobs.append(logprob)
+
     def end(self) -> None:
         """The choice has ended: nothing is held back any longer."""
         if not self.word and not self.outdented:
@@ -88,7 +95,7 @@ class TextOutput:
         self, flush: bool, progress: PromptProgress | None = None, timings: Timings | None = None
     ) -> Delta | None:
         """What can be sent now, or None. `flush` sends everything, however little."""
-        if progress is None and not self._n_tokens and not self._size:
+        if progress is None and not (self._n_tokens or self._size or self._tokens or self._logprobs):
             return None
         if not flush and progress is None:
             if not self._size and not self._calls:

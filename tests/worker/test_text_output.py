@@ -141,3 +141,16 @@ def test_indentation_is_judged_across_pieces() -> None:
     assert guard.feed("\n") == ("", False)
     assert guard.finish() == "\n"
     assert IndentGuard(0).feed("a\nb") == ("a\nb", False)
+
+
+def test_the_token_that_ends_generation_is_listed_without_text() -> None:
+    out = output(with_tokens=True)
+    out.feed(1, b"so")
+    assert out.delta(flush=False) is not None
+    out.note_end(2, TokenLogprob(2, -0.3, b""))
+    out.end()
+    delta = out.delta(flush=True)
+    assert delta is not None
+    assert delta.extra is not None
+    assert (delta.text, delta.n_tokens, delta.extra.tokens) == ("", 0, (2,))
+    assert [logprob.token for logprob in delta.extra.logprobs] == [2]

@@ -1,0 +1,1 @@
+"""llamaherd beside llama-server: the same command line, the same requests, the same answers."""
