@@ -24,6 +24,9 @@ class AudioPart(Struct, frozen=True, tag="audio", omit_defaults=True):
 
 ContentPart = TextPart | ImagePart | AudioPart
 
+MEDIA_MARKER = "<__media__>"
+"""Stands for a file in the text of a prompt."""
+
 
 class ToolCall(Struct, frozen=True, omit_defaults=True):
     """A call in the history. `arguments` is JSON text."""

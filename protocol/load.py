@@ -90,6 +90,8 @@ class WorkerSettings(Struct, frozen=True, omit_defaults=True):
     """Overrides the file's own template."""
     media_limit_bytes: int = 64 << 20
     prepare_deadline_s: float = 30.0
+    media_cache_bytes: int = 256 << 20
+    """Encoded images and sounds that are kept."""
 
 
 class Load(Struct, frozen=True, tag="load", omit_defaults=True):

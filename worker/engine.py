@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from protocol import codec
 from protocol.errors import ExitCode
 from protocol.load import Load, LoadParameters, ModelInfo, WorkerSettings
 from protocol.status import DeviceMemory
@@ -21,6 +22,10 @@ from worker.llama_draft import DraftModel
 from worker.llama_log import EngineLog
 from worker.llama_model import LoadAborted, LoadError, Model
 from worker.llama_parameters import POOLING_NAMES, UnusableParameter
+from worker.llama_projector import Projector
+from worker.media_cache import MediaCache
+from worker.media_rules import MediaRules
+from worker.media_stage import MediaStage
 from worker.model_texts import ModelTexts
 from worker.placement import (
     CPU_CONTEXT,
@@ -35,6 +40,7 @@ from worker.placement import (
     shelf_bytes,
     wants_plain_attention,
 )
+from worker.prepared import PreparedGeneration
 from worker.prompt.errors import PromptError
 from worker.prompt.limits import RenderLimits
 from worker.prompt.template import ChatTemplate
@@ -72,6 +78,8 @@ class Engine:
     def __init__(self, load: Load, threads: Threads, log: EngineLog, progress: Progress) -> None:
         self._parameters = parameters = load.parameters
         self._draft_model: DraftModel | None = None
+        self.projector: Projector | None = None
+        self.media: MediaStage | None = None
         progress("weights", 0.0)
         self.model = Model(parameters, log, lambda fraction: progress("weights", fraction))
         try:
@@ -100,6 +108,7 @@ class Engine:
             self.drafter = self._make_drafter(parameters, threads, log)
             self.slot_files = SlotFiles(load.settings.slot_save_path, self.fingerprint, self.cache, self.kept)
             self.template = _template(self.model, load.settings)
+            self.projector = self._open_projector(parameters, threads, log, progress)
             if not progress("warm-up", 0.0):
                 raise LoadAborted(parameters.model_path)
             self._warm_up()
@@ -166,6 +175,28 @@ class Engine:
         self._draft_model = DraftModel(draft, self.model.vocabulary, sizes, self._attention, log)
         return Drafter(self._draft_model, draft.n_max, draft.n_min)
 
+    def _open_projector(
+        self, parameters: LoadParameters, threads: Threads, log: EngineLog, progress: Progress
+    ) -> Projector | None:
+        if not parameters.mmproj_path:
+            return None
+        if not progress("projector", 0.0):
+            raise LoadAborted(parameters.model_path)
+        use_gpu = has_gpu() and parameters.n_gpu_layers != 0
+        return Projector(self.model, parameters.mmproj_path, threads.batch, use_gpu, log)
+
+    def open_media(
+        self,
+        settings: WorkerSettings,
+        deliver: Callable[[PreparedGeneration], None],
+        answer: Callable[[codec.Answer], None],
+    ) -> None:
+        """Start the media thread, if there is a projector."""
+        if self.projector is not None:
+            cache = MediaCache(settings.media_cache_bytes)
+            context = self.context
+            self.media = MediaStage(self.projector, cache, context.n_ctx, context.n_ubatch, deliver, answer)
+
     def set_threads(self, threads: Threads) -> None:
         """From the next step on."""
         self.context.set_threads(threads.single, threads.batch)
@@ -173,19 +204,31 @@ class Engine:
             self._draft_model.set_threads(threads.single, threads.batch)
 
     def close(self) -> None:
+        if self.media is not None:
+            if not self.media.close():
+                logger.warning("a file is still being encoded: its memory is freed with the process")
+                return
+        elif self.projector is not None:
+            self.projector.close()
         if self._draft_model is not None:
             self._draft_model.close()
         self.context.close()
         self.adapters.close()
         self.model.close()
 
-    def texts(self) -> ModelTexts:
+    @property
+    def modalities(self) -> tuple[str, ...]:
+        """What the model reads besides text."""
+        return self.projector.modalities if self.projector is not None else ()
+
+    def texts(self, load: Load) -> ModelTexts:
         return ModelTexts(
             self.model.vocabulary,
             self.template,
             self.input_limit,
             self.model.chat_template("rerank"),
             self._parameters.batch_size,
+            MediaRules(load.name, self.modalities, load.settings.media_limit_bytes),
         )
 
     @property
@@ -231,6 +274,7 @@ class Engine:
             chat_template_tool_use=model.chat_template("tool_use"),
             bos_token=vocabulary.text(vocabulary.bos),
             eos_token=vocabulary.text(vocabulary.eos),
+            input_modalities=("text", *self.modalities),
             pooling=POOLING_NAMES.get(self.context.pooling, "") if load.parameters.embeddings else "",
             has_encoder=model.has_encoder,
             has_fim=vocabulary.fill.prefix >= 0 and vocabulary.fill.suffix >= 0 and vocabulary.fill.middle >= 0,
@@ -264,8 +308,8 @@ def _check_usable(model: Model, parameters: LoadParameters) -> None:
         raise LoadError(f"{model.path}: encoder-decoder models are not supported")
     if parameters.control_vectors:
         raise UnusableParameter("control-vector: control vectors are not supported")
-    if parameters.mmproj_path:
-        logger.warning("%s is not used: this worker reads text alone", parameters.mmproj_path)
+    if parameters.mmproj_path and parameters.embeddings:
+        raise UnusableParameter("mmproj: a model that is loaded for embeddings reads no images or sounds")
     if parameters.slots < 1:
         raise LoadError("parallel: there must be at least one slot", ExitCode.USAGE)
     if not model.has_decoder and not parameters.embeddings:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from worker.cells import CellLedger
+from worker.media_tokens import border, position
 from worker.prefix import RadixTree
 from worker.shelf import Entry, Namespace, Shelf, StateLost
 
@@ -56,7 +57,10 @@ class KvCache:
     `idle_cells` are moved to the shelf, from which a prompt that can use them gets them back.
 
     `divisible` says that any prefix of a sequence can be shared; where it is False (sliding windows, recurrent state)
-    only whole idle sequences can, so that snapshots are taken at the points where prompts are expected to part.
+    only whole idle sequences can, so that snapshots are taken at the points where prompts are expected to part. No
+    prefix ends within the tokens of an image or a sound (`media_tokens`).
+
+    Lengths count tokens, which are cells; the engine is told positions.
     """
 
     def __init__(
@@ -102,9 +106,11 @@ class KvCache:
         `gain` is the number of tokens by which a promised prefix must exceed one that is there.
         """
         limit = len(tokens) - 1
-        length, source = self._tree.longest(tokens, lambda s, common: self._usable(s, min(common, limit)), namespace)
+        length, source = self._tree.longest(
+            tokens, lambda s, common: border(tokens, self._usable(s, min(common, limit))), namespace
+        )
         promised, promiser = self._tree.longest(
-            tokens, lambda s, common: self._promised(s, min(common, limit)), namespace
+            tokens, lambda s, common: self._promised(s, border(tokens, min(common, limit))), namespace
         )
         if promised < length + gain:
             promised, promiser = 0, -1
@@ -123,7 +129,7 @@ class KvCache:
     def fetch(self, tokens: Sequence[int], namespace: Namespace, beyond: int) -> bool:
         """Bring back from the shelf what it has of a prompt, if that is more than `beyond` tokens by a margin."""
         length, entry = self.shelf.find(tokens, namespace)
-        length = min(length, len(tokens) - 1) if self.divisible else length
+        length = border(tokens, min(length, len(tokens) - 1)) if self.divisible else length
         if entry is None or length < beyond + FETCH_GAIN or length >= len(tokens):
             return False
         if not self.make_room(length) or self.cells.free < max(len(link.tokens) for link in self.shelf.chain(entry)):
@@ -150,11 +156,11 @@ class KvCache:
                 self._memory.drop(self._scratch)
                 return False
             if target == self._scratch:
-                self._memory.share_from(self._scratch, sequence, link.start)
+                self._memory.share_from(self._scratch, sequence, position(link.tokens, link.start))
                 self._memory.drop(self._scratch)
             wanted = min(following.start if following else length, length)
             if wanted < len(link.tokens):
-                self._memory.truncate(sequence, wanted)
+                self._memory.truncate(sequence, position(link.tokens, wanted))
         return True
 
     def keep(self, sequence: int, tokens: Sequence[int]) -> None:
@@ -165,7 +171,7 @@ class KvCache:
     def _save(self, sequence: int, start: int) -> bytes:
         if start == 0:
             return self._memory.save(sequence)
-        self._memory.share_from(sequence, self._scratch, start)
+        self._memory.share_from(sequence, self._scratch, self._position(sequence, start))
         state = self._memory.save(self._scratch)
         self._memory.drop(self._scratch)
         return state
@@ -237,7 +243,7 @@ class KvCache:
         if not match.length:
             return
         if self.divisible:
-            self._memory.share(match.source, sequence, match.length)
+            self._memory.share(match.source, sequence, self._position(sequence, match.length))
         else:
             self._memory.share_all(match.source, sequence)
         self.cells.share(match.source, sequence, match.length)
@@ -249,7 +255,7 @@ class KvCache:
 
     def cut(self, sequence: int, length: int) -> bool:
         """Drop what a running sequence has from `length` on; False if its state cannot be cut there."""
-        if not self._memory.truncate(sequence, length):
+        if not self._memory.truncate(sequence, self._position(sequence, length)):
             return False
         self.cells.truncate(sequence, length)
         return True
@@ -336,6 +342,12 @@ class KvCache:
         while self._idle:
             self.drop(next(iter(self._idle)))
         self.shelf.clear()
+
+    def _position(self, sequence: int, length: int) -> int:
+        """Where the token behind the first `length` of a sequence is; what is generated is text."""
+        tokens = self._tree.tokens(sequence)
+        known = min(length, len(tokens))
+        return position(tokens, known) + length - known
 
     def _touch(self, sequence: int) -> None:
         if sequence in self._idle:

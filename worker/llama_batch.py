@@ -7,6 +7,10 @@ from collections.abc import Sequence
 
 import llama_cpp
 import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int32]
 
 
 class TokenBatch:
@@ -77,5 +81,33 @@ class TokenBatch:
         return self.struct
 
 
-def _pointer(array: np.ndarray, kind: type[ctypes.c_int32] | type[ctypes.c_int8]) -> object:
+class EmbeddingBatch:
+    """Embeddings of one sequence that are computed in one step, with an output at the last one if `output`.
+
+    `positions` has a row per section of a position. `whole` says that the embeddings see one another.
+    """
+
+    def __init__(self, embeddings: Floats, positions: Ints, sequence: int, output: bool, whole: bool) -> None:
+        self.n_tokens = len(embeddings)
+        self.n_outputs = int(output)
+        self.whole = whole
+        self._embeddings = np.ascontiguousarray(embeddings, np.float32)
+        self._positions = np.ascontiguousarray(positions, np.int32)
+        self._ones = np.ones(self.n_tokens, np.int32)
+        self._sequence = np.array([sequence], np.int32)
+        self._pointers = np.full(self.n_tokens, self._sequence.ctypes.data, np.uintp)
+        self._outputs = np.zeros(self.n_tokens, np.int8)
+        self._outputs[-1] = output
+        self.struct = llama_cpp.llama_batch(
+            n_tokens=self.n_tokens,
+            token=None,
+            embd=_pointer(self._embeddings, ctypes.c_float),
+            pos=_pointer(self._positions, ctypes.c_int32),
+            n_seq_id=_pointer(self._ones, ctypes.c_int32),
+            seq_id=ctypes.cast(self._pointers.ctypes.data, ctypes.POINTER(ctypes.POINTER(ctypes.c_int32))),
+            logits=_pointer(self._outputs, ctypes.c_int8),
+        )
+
+
+def _pointer(array: np.ndarray, kind: type[ctypes.c_int32] | type[ctypes.c_int8] | type[ctypes.c_float]) -> object:
     return array.ctypes.data_as(ctypes.POINTER(kind))

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from llama_cpp import llama_cpp as bindings
 
 from protocol.load import LoadParameters
-from worker.llama_batch import TokenBatch
+from worker.llama_batch import EmbeddingBatch, TokenBatch
 from worker.llama_log import EngineLog
 from worker.llama_model import Model, engine_failure
 from worker.llama_parameters import context_struct
@@ -128,7 +128,21 @@ class Context:
 
     def decode(self) -> Outcome:
         """Compute `self.batch`. Raises `EngineFailure`."""
-        code = llama_cpp.llama_decode(self._handle, self.batch.seal())
+        return self._outcome(llama_cpp.llama_decode(self._handle, self.batch.seal()))
+
+    def decode_embeddings(self, batch: EmbeddingBatch) -> Outcome:
+        """Compute a batch of embeddings in place of `self.batch`. Raises `EngineFailure`."""
+        self.batch.clear()
+        self.batch.n_outputs = batch.n_outputs
+        if not batch.whole:
+            return self._outcome(llama_cpp.llama_decode(self._handle, batch.struct))
+        llama_cpp.llama_set_causal_attn(self._handle, False)
+        try:
+            return self._outcome(llama_cpp.llama_decode(self._handle, batch.struct))
+        finally:
+            llama_cpp.llama_set_causal_attn(self._handle, True)
+
+    def _outcome(self, code: int) -> Outcome:
         if code == 0:
             return Outcome.DONE
         if code == 1:

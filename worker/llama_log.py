@@ -17,6 +17,8 @@ _DEBUG, _ERROR = 1, 4
 """Levels in the engine's own numbering."""
 _CONTINUED = 5
 _STDERR = 2
+PROJECTOR = 1
+"""What the engine gives back with the lines of a projector: its buffers are not those of the model's context."""
 _installed: list[object] = []
 _BUFFER = re.compile(r"(\S+)\s+(model|KV|RS|compute|output)\s+buffer size\s*=\s*([\d.]+) MiB")
 
@@ -33,12 +35,12 @@ class EngineLog:
         self._level = 0
         self._errors: deque[str] = deque(maxlen=KEPT_LINES)
         self._buffers: dict[tuple[str, str], int] = {}
-        self._callback = llama_cpp.llama_log_callback(self._take)
+        self.callback = llama_cpp.llama_log_callback(self._take)
 
     def install(self) -> None:
-        llama_cpp.llama_log_set(self._callback, ctypes.c_void_p(0))
+        llama_cpp.llama_log_set(self.callback, ctypes.c_void_p(0))
         # The engine goes on calling it after this object is forgotten; the one before is safe to drop only now.
-        _installed[:] = [self._callback]
+        _installed[:] = [self.callback]
 
     def forget_buffers(self) -> None:
         """A load begins: what earlier ones have allocated is gone."""
@@ -57,7 +59,7 @@ class EngineLog:
                     device=device,
                     weights=of.get("model", 0),
                     context=of.get("KV", 0) + of.get("RS", 0),
-                    compute=of.get("compute", 0) + of.get("output", 0),
+                    compute=of.get("compute", 0) + of.get("output", 0) + of.get("projector", 0),
                 )
             )
         return tuple(found)
@@ -72,7 +74,7 @@ class EngineLog:
         with self._lock:
             return list(self._errors)
 
-    def _take(self, level: int, text: bytes, _user_data: int | None) -> None:
+    def _take(self, level: int, text: bytes, source: int | None) -> None:
         with self._lock:
             if level != _CONTINUED:
                 self._level = level
@@ -82,16 +84,18 @@ class EngineLog:
                 if self._level == _ERROR and line.strip():
                     self._errors.append(line.strip())
                 elif buffer := _BUFFER.search(line):
-                    self._count_buffer(buffer)
+                    self._count_buffer(buffer, source == PROJECTOR)
                 _write(line)
 
-    def _count_buffer(self, match: re.Match[str]) -> None:
+    def _count_buffer(self, match: re.Match[str], of_projector: bool) -> None:
         name, kind, mebibytes = match.groups()
+        if of_projector:
+            kind = "projector"
         device = "host" if name.startswith(("CPU", "AMX")) or name.endswith("_Host") else name
         key = (device, kind)
         # A compute buffer is announced again whenever it is reserved anew; the others are further buffers.
         size = round(float(mebibytes) * (1 << 20))
-        self._buffers[key] = size if kind == "compute" else self._buffers.get(key, 0) + size
+        self._buffers[key] = size if kind in ("compute", "projector") else self._buffers.get(key, 0) + size
 
 
 def _write(line: str) -> None:

@@ -17,6 +17,7 @@ from worker.generation import Generation
 from worker.llama_adapter import normalized
 from worker.llama_context import Outcome
 from worker.llama_sampler import BadSampling, Sampler
+from worker.media_tokens import is_media
 from worker.output_writer import OutputWriter
 from worker.prepared import PreparedGeneration, PreparedInputs
 from worker.residency import Residency
@@ -204,7 +205,8 @@ class DecodeLoop:
         self._watch.begin(frozenset(part.sequence.request for part in parts))
         started = time.perf_counter()
         try:
-            outcome = self._context.decode()
+            embeddings = parts[0].embeddings
+            outcome = self._context.decode() if embeddings is None else self._context.decode_embeddings(embeddings)
         finally:
             self._watch.end()
         if outcome is Outcome.DONE:
@@ -263,7 +265,7 @@ class DecodeLoop:
             prepared.biases,
             prepared.grammar,
         )
-        sampler.remember_prompt(prompt.tokens)
+        sampler.remember_prompt([token for token in prompt.tokens if not is_media(token)])
         return Sequence(
             prepared=prepared,
             index=index,
@@ -285,6 +287,7 @@ class DecodeLoop:
             limit=message.max_tokens if message.max_tokens >= 0 else UNLIMITED if self._shifts else n_ctx,
             namespace=self._scales(message.adapters),
             arrived=self._clock(),
+            positions=prompt.media.positions() if prompt.media else None,
         )
 
     def _replay(self, sequence: Sequence) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from protocol.chat import ChatPrompt, MixedPrompt, Prompt, TextPrompt
+from protocol.chat import MEDIA_MARKER, ChatPrompt, MixedPrompt, Prompt, TextPart, TextPrompt
 from protocol.errors import ErrorKind, WireError
 from protocol.generate import Generate
 from worker.chat.syntax import OutputSyntax
 from worker.constraint import ConstraintCompiler, TokenTable
 from worker.llama_vocabulary import NO_TOKEN, Vocabulary
+from worker.media_prompt import MediaPrompt
+from worker.media_rules import MediaRules, media_inputs
 from worker.output_constraint import output_constraint
 from worker.prepared import OutputMask, PreparedPrompt
 from worker.prompt.errors import PromptError
@@ -20,7 +22,10 @@ from worker.reasoning_budget import ReasoningBudget
 
 
 class ModelTexts:
-    """A vocabulary and a template. `lock` is held while the vocabulary is used, and while it is replaced."""
+    """A vocabulary and a template. `lock` is held while the vocabulary is used, and while it is replaced.
+
+    `media_rules` say which files requests may bring.
+    """
 
     def __init__(
         self,
@@ -29,7 +34,9 @@ class ModelTexts:
         n_ctx: int,
         rerank_template: str,
         n_batch: int,
+        media_rules: MediaRules,
     ) -> None:
+        self.media_rules = media_rules
         self.rerank_template = rerank_template
         self.vocabulary = vocabulary
         self.template = template
@@ -45,7 +52,7 @@ class ModelTexts:
             return self._chat(prompt)
         if isinstance(prompt, TextPrompt):
             if prompt.media:
-                raise PromptError("this model takes no images or sounds", "prompt", ErrorKind.NOT_SUPPORTED)
+                return self._with_media(prompt)
             tokens = self.tokenize(prompt.text, prompt.add_special, prompt.parse_special)
             return PreparedPrompt(self._not_empty(tokens), prompt.text)
         if isinstance(prompt, MixedPrompt):
@@ -107,8 +114,10 @@ class ModelTexts:
 
     def _chat(self, prompt: ChatPrompt) -> PreparedPrompt:
         rendered = self.render(prompt)
+        media = None
         if rendered.media:
-            raise PromptError("this model takes no images or sounds", "messages", ErrorKind.NOT_SUPPORTED)
+            given = media_inputs(rendered.media, rendered.media_params, self.media_rules)
+            media = MediaPrompt(self._pieces(rendered.text, len(given), True, True), given)
         syntax = rendered.syntax
         preserved = frozenset(
             tokens[0]
@@ -116,13 +125,32 @@ class ModelTexts:
             if len(tokens := self.vocabulary.tokenize(text, False, True)) == 1
         )
         return PreparedPrompt(
-            tokens=self._not_empty(self.tokenize(rendered.text, True, True)),
+            tokens=media.text_tokens if media else self._not_empty(self.tokenize(rendered.text, True, True)),
             text=rendered.text,
             syntax=syntax,
             stops=rendered.stops,
             preserved=preserved,
             budget=self._budget(syntax, prompt.reasoning_budget),
+            media=media,
         )
+
+    def _with_media(self, prompt: TextPrompt) -> PreparedPrompt:
+        files = [part for part in prompt.media if not isinstance(part, TextPart)]
+        given = media_inputs(files, [f"prompt.multimodal_data[{n}]" for n in range(len(files))], self.media_rules)
+        media = MediaPrompt(self._pieces(prompt.text, len(given), prompt.add_special, prompt.parse_special), given)
+        return PreparedPrompt(media.text_tokens, prompt.text, media=media)
+
+    def _pieces(self, text: str, n_files: int, add_special: bool, parse_special: bool) -> list[list[int]]:
+        """Tokens of the texts before, between and behind the files."""
+        parts = text.split(MEDIA_MARKER)
+        if len(parts) != n_files + 1:
+            raise PromptError(f"the prompt has {len(parts) - 1} places ({MEDIA_MARKER}) for {n_files} files", "prompt")
+        pieces = [self.tokenize(part, False, parse_special) for part in parts]
+        if add_special and self.vocabulary.adds_bos:
+            pieces[0].insert(0, self.vocabulary.bos)
+        if add_special and self.vocabulary.adds_eos:
+            pieces[-1].append(self.vocabulary.eos)
+        return pieces
 
     def _budget(self, syntax: OutputSyntax, limit: int) -> Callable[[], ReasoningBudget] | None:
         """What makes the counters of a reasoning model's tokens, one per choice."""

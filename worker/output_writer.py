@@ -161,7 +161,7 @@ class OutputWriter:
     def _shift(self, sequence: Sequence) -> None:
         """Drop the middle of a full context and go on; what is left is moved where the cache allows it."""
         message = sequence.prepared.message
-        start, stop = shift_plan(len(sequence.tokens), sequence.n_prompt, message.n_keep, message.n_discard)
+        start, stop = shift_plan(sequence.tokens, sequence.n_prompt, message.n_keep, message.n_discard)
         cache = self._residency.cache
         movable = cache.divisible and self._context.can_shift and cache.cells.owns_from(sequence.id, start)
         del sequence.tokens[start:stop]

@@ -28,14 +28,14 @@ from protocol.text import (
 )
 from worker.llama_vocabulary import Vocabulary
 from worker.model_texts import ModelTexts, context_exceeded
-from worker.prepared import PreparedGeneration, PreparedInputs
+from worker.prepared import PreparedCount, PreparedGeneration, PreparedInputs
 from worker.prompt.errors import PromptError
 from worker.sampling_rules import check_sampling, token_biases
 from worker.stop_strings import StopAutomaton
 
 logger = logging.getLogger(__name__)
 
-Ready = PreparedGeneration | PreparedInputs | SlotAction | ListAdapters | SetAdapters
+Ready = PreparedGeneration | PreparedInputs | PreparedCount | SlotAction | ListAdapters | SetAdapters
 """What the decode thread takes over."""
 
 
@@ -132,9 +132,12 @@ class Preparation:
             case ApplyTemplate():
                 return TemplateApplied(work.request, texts.render(work.chat).text)
             case CountTokens():
-                return TokensCounted(work.request, len(texts.prepare(work.prompt).tokens))
+                prompt = texts.prepare(work.prompt)
+                if prompt.waits_for_media:
+                    return PreparedCount(work, prompt)
+                return TokensCounted(work.request, len(prompt.tokens))
             case Embed():
-                return PreparedInputs(work, [_whole(texts.prepare(p).tokens, texts) for p in work.inputs])
+                return PreparedInputs(work, [_whole(_text_tokens(p, texts), texts) for p in work.inputs])
             case Rerank():
                 pairs = [texts.pair(work.query, document) for document in work.documents]
                 return PreparedInputs(work, [_whole(tokens, texts) for tokens in pairs])
@@ -172,6 +175,14 @@ def _with_suffix(message: Generate) -> Prompt:
     if not isinstance(message.prompt, TextPrompt):
         raise PromptError("a suffix needs a prompt that is text", "suffix")
     return InfillPrompt(prefix=message.prompt.text, suffix=message.suffix)
+
+
+def _text_tokens(prompt: Prompt, texts: ModelTexts) -> list[int]:
+    """The tokens of an input that is text. Raises `PromptError` for one with images or sounds."""
+    prepared = texts.prepare(prompt)
+    if prepared.media is not None:
+        raise PromptError("images and sounds have no embeddings of their own here", "input")
+    return prepared.tokens
 
 
 def _whole(tokens: list[int], texts: ModelTexts) -> list[int]:

@@ -11,7 +11,9 @@ import numpy.typing as npt
 
 from protocol.embed import Embed, Rerank
 from protocol.generate import Generate
+from protocol.text import CountTokens
 from worker.chat.syntax import OutputSyntax
+from worker.media_prompt import MediaPrompt
 from worker.reasoning_budget import ReasoningBudget
 from worker.stop_strings import StopAutomaton
 
@@ -32,6 +34,7 @@ class PreparedPrompt:
 
     `syntax` says how to take a chat's answer apart, None for plain text. `preserved` are control tokens whose text is
     a part of the output. `budget` makes the counter of a choice's reasoning, None for models that do not reason.
+    `media` are the files of the prompt; before they are encoded, `tokens` are those of its texts alone.
     """
 
     tokens: list[int]
@@ -40,6 +43,11 @@ class PreparedPrompt:
     stops: tuple[str, ...] = ()
     preserved: frozenset[int] = frozenset()
     budget: Callable[[], ReasoningBudget] | None = None
+    media: MediaPrompt | None = None
+
+    @property
+    def waits_for_media(self) -> bool:
+        return self.media is not None and not self.media.is_encoded
 
 
 @dataclass(slots=True)
@@ -69,6 +77,18 @@ class PreparedInputs:
 
     message: Embed | Rerank
     inputs: list[list[int]]
+
+    @property
+    def request(self) -> int:
+        return self.message.request
+
+
+@dataclass(slots=True)
+class PreparedCount:
+    """A prompt whose tokens can be counted once its files are encoded."""
+
+    message: CountTokens
+    prompt: PreparedPrompt
 
     @property
     def request(self) -> int:

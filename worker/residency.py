@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from worker.kv_cache import KvCache, Match
 from worker.llama_context import EngineFailure
+from worker.media_tokens import border
 from worker.sequence import Phase, Sequence
 from worker.slot_files import SlotFiles
 from worker.slots import SlotTable
@@ -96,7 +97,7 @@ class Residency:
             sequence.n_cached = min(match.length, sequence.n_prompt)
             self._tally.cached += sequence.n_cached
         if self._ends_before_last(sequence):
-            sequence.borders.add(len(sequence.tokens) - 1)
+            sequence.borders.add(border(sequence.tokens, len(sequence.tokens) - 1))
         self.changed = True
         return True
 
@@ -141,6 +142,8 @@ class Residency:
 
     def recount(self, sequence: Sequence, decoded: int) -> None:
         """After a step that was ended early: `decoded` tokens are in the engine's cache."""
+        if sequence.media is not None:
+            decoded = border(sequence.tokens, sequence.n_past)  # positions do not tell how much of a chunk is there
         decoded = min(decoded, len(sequence.tokens) - 1)
         if not self.cache.divisible:
             self.restart(sequence)  # its state cannot be cut back to a known point
@@ -169,6 +172,11 @@ class Residency:
         self._tally.parked += 1
         self.changed = True
 
+    def _settled_length(self, sequence: Sequence) -> int:
+        """Tokens of an ended sequence that may be shared: not a part of an image."""
+        length = border(sequence.tokens, sequence.n_past)
+        return length if length == sequence.n_past or self.cache.cut(sequence.id, length) else 0
+
     def release(self, sequence: Sequence) -> None:
         """Free a sequence's slot and sampler; what it has decoded stays, unless that was not wanted or is of no use."""
         sequence.sampler.close()
@@ -180,7 +188,7 @@ class Residency:
             if sequence.shifted or not sequence.prepared.message.cache_prompt:
                 self.cache.drop(sequence.id)
             else:
-                tokens = sequence.tokens[: sequence.n_past]
+                tokens = sequence.tokens[: self._settled_length(sequence)]
                 self._slot_files.last[sequence.slot] = (tuple(tokens), sequence.namespace)
                 self.cache.settle(sequence.id, tokens)
             sequence.id = -1

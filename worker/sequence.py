@@ -6,6 +6,8 @@ import enum
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from worker.media_prompt import MediaPrompt, Positions
+from worker.media_tokens import is_media, next_media
 from worker.prepared import OutputMask, PreparedGeneration
 from worker.reasoning_budget import ReasoningBudget
 from worker.shelf import Namespace
@@ -72,10 +74,25 @@ class Sequence:
     """A running sequence whose prompt begins as this one does, ..."""
     waits_until: int = 0
     """... and how many of its tokens must have been decoded."""
+    positions: Positions | None = None
+    """Where positions in the engine's cache are not the indexes of the tokens."""
 
     @property
     def request(self) -> int:
         return self.prepared.request
+
+    @property
+    def media(self) -> MediaPrompt | None:
+        return self.prepared.prompt.media
+
+    @property
+    def at_media(self) -> bool:
+        """Whether its next token stands for an embedding."""
+        return self.media is not None and is_media(self.tokens[self.n_past])
+
+    def position(self, index: int) -> int:
+        """The position in the engine's cache of the token at `index`."""
+        return index if self.positions is None else self.positions.at(self.tokens, index)
 
     @property
     def n_generated(self) -> int:
@@ -104,4 +121,6 @@ class Sequence:
     @property
     def chunk_limit(self) -> int:
         ahead = [point - self.n_past for point in self.borders if point > self.n_past]
+        if self.media is not None:
+            ahead.append(next_media(self.tokens, self.n_past) - self.n_past)
         return min([*ahead, self.remaining])

@@ -25,7 +25,7 @@ from worker.llama_parameters import UnusableParameter
 from worker.llama_sampler import new_seed
 from worker.loop import DecodeLoop
 from worker.preparation import Preparation, Ready
-from worker.prepared import PreparedGeneration, PreparedInputs
+from worker.prepared import PreparedCount, PreparedGeneration, PreparedInputs
 from worker.status import NUMBERS_INTERVAL, StatusBoard, StatusReporter
 from worker.step_watch import StepWatch
 from worker.tally import Tally
@@ -148,6 +148,8 @@ class Worker:
             self._answer(Failed(ready.request, WireError(ErrorKind.CANCELLED, "cancelled")))
         elif self._held.is_parked(ready.request):
             self._answer(Parked(ready.request, ResumePoint(())))
+        elif isinstance(ready, PreparedCount | PreparedGeneration) and ready.prompt.waits_for_media:
+            self._encode(ready)
         elif isinstance(ready, PreparedGeneration | PreparedInputs):
             self._loop.submit(ready)
         elif isinstance(self._loop, EmbeddingLoop):
@@ -195,16 +197,30 @@ class Worker:
     def _cancel(self, request: int) -> None:
         if self._loop is not None and request in self._loop.requests:
             self._loop.cancel(request)
+        elif self._withdraw(request):
+            self._answer(Failed(request, WireError(ErrorKind.CANCELLED, "cancelled")))
         else:
             self._held.cancel(request)
 
     def _park(self, request: int) -> None:
         if self._loop is not None and request in self._loop.requests:
             self._loop.park(request)
+        elif self._withdraw(request):
+            self._answer(Parked(request, ResumePoint(())))
         elif self._wire.work.remove(request):
             self._wire.send(Parked(request, ResumePoint(())))
         else:
             self._held.park(request)
+
+    def _encode(self, ready: PreparedCount | PreparedGeneration) -> None:
+        """Have the files of a request encoded; it comes back to the inbox."""
+        assert self._engine is not None
+        assert self._engine.media is not None, "a model without a projector refuses files in preparation"
+        self._engine.media.submit(ready)
+
+    def _withdraw(self, request: int) -> bool:
+        """Take a request back whose files are being encoded."""
+        return self._engine is not None and self._engine.media is not None and self._engine.media.withdraw(request)
 
     def _set_threads(self, threads: Threads) -> None:
         self._threads = threads
@@ -230,7 +246,7 @@ class Worker:
         self._board.threads = self._threads.single
         self._reporter.change(WorkerState.LOADING)
         engine = self._open(load)
-        self._preparation.use(engine.texts())
+        self._preparation.use(engine.texts(load))
         self._ready(engine)
 
     def _open(self, load: Load) -> Engine:
@@ -270,6 +286,9 @@ class Worker:
         assert self._load is not None
         self._engine = engine
         self._loop = loop = self._make_loop(engine, self._load)
+        engine.open_media(self._load.settings, self._deliver, self._answer)
+        if engine.media is not None:
+            self._board.media = engine.media.pulse
         engine.set_threads(self._threads)
         self._board.devices = engine.memory()
         self._board.slots = loop.slot_status

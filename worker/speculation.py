@@ -65,7 +65,11 @@ class Drafter:
             acceptance = self._acceptance.setdefault(sequence, Acceptance())
             room = min(self._n_max, sequence.limit - sequence.n_generated - 1)
             draft: list[int] = []
-            if room >= self._n_min and acceptance.pays(token_ms, draft_ms, sequence.n_generated):
+            if (
+                sequence.media is None
+                and room >= self._n_min
+                and acceptance.pays(token_ms, draft_ms, sequence.n_generated)
+            ):
                 draft = self._proposer.propose(sequence, room)
             drafts.append(draft if len(draft) >= self._n_min else [])
         return drafts

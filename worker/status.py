@@ -24,6 +24,7 @@ class StatusBoard:
     def __init__(self, held: Callable[[], tuple[int, ...]]) -> None:
         self.step = 0
         self.preparation = 0
+        self.media: Callable[[], int] = lambda: 0
         self.threads = 0
         self.kv_used: Callable[[], int] = lambda: 0
         self.kv_total = 0
@@ -63,7 +64,7 @@ class StatusBoard:
                 progress=self._progress,
                 stage=self._stage,
                 step=self.step,
-                preparation=self.preparation,
+                preparation=self.preparation + self.media(),
                 slots=self.slots(),
                 held=self._held(),
                 kv_used=self.kv_used(),

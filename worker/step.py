@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from worker.batch import plan_prefill
 from worker.engine import Engine
+from worker.llama_batch import EmbeddingBatch
+from worker.media_step import MediaSteps
 from worker.residency import Residency
 from worker.sequence import Phase, Sequence
 from worker.shelf import Namespace
@@ -25,6 +27,8 @@ class Part:
     n_tokens: int
     row: int
     draft: list[int]
+    embeddings: EmbeddingBatch | None = None
+    """What the whole step computes in place of tokens."""
 
 
 class StepFiller:
@@ -49,6 +53,9 @@ class StepFiller:
         self._budget_ms = budget_ms
         self._clock = clock
         self._namespace: Namespace = ()
+        self._media_steps = MediaSteps(
+            residency, engine.context.batch.capacity, lambda n_decoding: cost.chunk(n_decoding, budget_ms)
+        )
 
     def fill(self) -> list[Part]:
         """One token of every decoding sequence, then prompt tokens within the budget; empty if there are none."""
@@ -57,6 +64,11 @@ class StepFiller:
             self._residency.park_youngest()
             decoding = [sequence for sequence in decoding if sequence.phase is Phase.DECODE]
             prompts = [sequence for sequence in prompts if sequence.phase is Phase.PREFILL]
+        if any(sequence.at_media for sequence in prompts):
+            if parts := self._media_part(decoding, prompts):
+                return parts
+            decoding = [sequence for sequence in decoding if sequence.phase is Phase.DECODE]
+            prompts = [sequence for sequence in prompts if sequence.phase is Phase.PREFILL and not sequence.at_media]
         self._batch.clear()
         parts = [self._single(sequence) for sequence in decoding]
         if prompts:
@@ -80,8 +92,18 @@ class StepFiller:
             [sequence for sequence in prompts if sequence.namespace == self._namespace],
         )
 
+    def _media_part(self, decoding: list[Sequence], prompts: list[Sequence]) -> list[Part]:
+        """A step of embeddings, if it is their turn."""
+        waiting = [sequence for sequence in prompts if sequence.at_media]
+        others = bool(decoding) or len(waiting) < len(prompts)
+        found = self._media_steps.next(waiting, len(decoding), others)
+        if found is None:
+            return []
+        sequence, batch = found
+        return [Part(sequence, batch.n_tokens, batch.n_outputs - 1, [], batch)]
+
     def _single(self, sequence: Sequence) -> Part:
-        row = self._batch.add(sequence.tokens[sequence.n_past], sequence.n_past, sequence.id)
+        row = self._batch.add(sequence.tokens[sequence.n_past], sequence.position(sequence.n_past), sequence.id)
         return Part(sequence, 1, row, [])
 
     def _chunks(self, prompts: list[Sequence], n_decoding: int) -> list[Part]:
@@ -93,7 +115,8 @@ class StepFiller:
             sequence = prompts[share.index]
             end = sequence.n_past + share.n_tokens
             tokens = sequence.tokens[sequence.n_past : end]
-            row = self._batch.extend(tokens, sequence.n_past, sequence.id, int(end == len(sequence.tokens)))
+            begin = sequence.position(sequence.n_past)
+            row = self._batch.extend(tokens, begin, sequence.id, int(end == len(sequence.tokens)))
             parts.append(Part(sequence, share.n_tokens, row, []))
         return parts
 
@@ -109,6 +132,6 @@ class StepFiller:
         for part, draft in zip(parts, drafts, strict=True):
             sequence = part.sequence
             tokens = [sequence.tokens[sequence.n_past], *draft]
-            row = self._batch.extend(tokens, sequence.n_past, sequence.id, len(tokens))
+            row = self._batch.extend(tokens, sequence.position(sequence.n_past), sequence.id, len(tokens))
             drafted.append(Part(sequence, len(tokens), row, draft))
         return drafted

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from protocol.chat import TextPrompt
+from protocol.chat import MEDIA_MARKER, TextPrompt
 from protocol.codec import Answer
 from protocol.generate import Generate, LoraScale
 from protocol.load import ModelInfo
@@ -27,7 +27,6 @@ from router.http.single import SingleBody
 from router.http.version import FINGERPRINT
 
 _EMPTY = TextPrompt("")
-MEDIA_MARKER = "<__media__>"
 
 
 class SlotRequest(Struct):

@@ -59,10 +59,10 @@ def test_guesses_that_cost_as_much_as_a_token_never_pay() -> None:
 
 
 def test_what_a_shift_drops() -> None:
-    assert shift_plan(100, 20, n_keep=0, n_discard=0) == (0, 49)
-    assert shift_plan(100, 20, n_keep=-1, n_discard=0) == (20, 59)
-    assert shift_plan(100, 20, n_keep=10, n_discard=5) == (10, 15)
-    start, stop = shift_plan(100, 100, n_keep=-1, n_discard=0)
+    assert shift_plan(range(100), 20, n_keep=0, n_discard=0) == (0, 49)
+    assert shift_plan(range(100), 20, n_keep=-1, n_discard=0) == (20, 59)
+    assert shift_plan(range(100), 20, n_keep=10, n_discard=5) == (10, 15)
+    start, stop = shift_plan(range(100), 100, n_keep=-1, n_discard=0)
     assert 0 < start < stop < 100
 
 

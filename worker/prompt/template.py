@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 
-from protocol.chat import ChatPrompt
+from protocol.chat import MEDIA_MARKER, ChatPrompt
 from worker.chat.syntax import REASONING_FORMATS
 from worker.prompt.capabilities import TemplateCapabilities
 from worker.prompt.compiled import CompiledTemplate
@@ -45,7 +45,7 @@ class ChatTemplate:
         *,
         add_bos: bool = False,
         add_eos: bool = False,
-        media_marker: str = "<__media__>",
+        media_marker: str = MEDIA_MARKER,
         limits: RenderLimits | None = None,
     ) -> None:
         if not source or source == "chatml":
