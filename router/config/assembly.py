@@ -30,6 +30,7 @@ from router.config.model import Model
 from router.config.option import Assignment, Target
 from router.config.predict import HOST, choose_context, predict
 from router.config.presets import Section
+from router.config.projector import check_projector
 from router.config.settings import Settings, state_folder
 from router.config.sources import Found
 
@@ -144,6 +145,8 @@ class Assembler:
             chosen = choose_context(facts, parameters, bool(gpu), self._budget.get(gpu or HOST))
             parameters = msgspec.structs.replace(parameters, ctx_size=chosen)
         projector = self._companion(parameters.mmproj_path, "mmproj")
+        if projector is not None:
+            check_projector(facts, projector, parameters.model_path, parameters.mmproj_path)
         draft = self._companion(parameters.draft.model_path, "model")
         return msgspec.structs.replace(
             model,

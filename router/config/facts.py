@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TypeGuard
+from typing import TypeGuard, TypeVar
 
 from msgspec import Struct
 
 from router.config.errors import BadHeader
 from router.config.ggml import FILE_TYPES, POOLING_TYPES
-from router.config.header import Header, Value, read_header
+from router.config.header import Header, Tensor, Value, read_header
 
 SHARD = re.compile(r"^(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf$")
 MAX_LAYERS = 4_096
 MAX_COUNT = (1 << 32) - 1
+T = TypeVar("T", int, str)
 _LAYER = re.compile(r"^blk\.(\d+)\.")
 _EXPERTS = re.compile(r"_(?:ch)?exps\b")
 _SAMPLING = "general.sampling."
@@ -95,6 +96,13 @@ class ModelFacts(Struct, frozen=True, omit_defaults=True):
     """Sampling values that the file recommends, by llama-server's names."""
     sees: bool = False
     hears: bool = False
+    projector_type: str = ""
+    projection: int = 0
+    """Size of a projector's embeddings, as its header states it, ..."""
+    projection_widths: tuple[int, ...] = ()
+    """... and the sizes that the tensors of its projection have."""
+    n_patches: int = 0
+    """Patches of a picture of the size that a projector was made for."""
 
     @property
     def n_layer(self) -> int:
@@ -159,7 +167,7 @@ def derive(headers: tuple[Header, ...], files: tuple[tuple[str, Identity, int], 
             embeddings = tensor.size
     heads = metadata.per_layer("attention.head_count", n_layer)
     n_head = max(heads, default=0)
-    n_embd = metadata.integer("embedding_length")
+    n_embd = metadata.integer("embedding_length") or metadata.of_encoder("embedding_length", 0)
     head_size = n_embd // n_head if n_head else 0
     window = metadata.integer("attention.sliding_window")
     recurrence = _recurrence(metadata, n_embd, n_head)
@@ -171,7 +179,9 @@ def derive(headers: tuple[Header, ...], files: tuple[tuple[str, Identity, int], 
         n_ctx_train=metadata.integer("context_length"),
         n_embd=n_embd,
         n_vocab=metadata.length("tokenizer.ggml.tokens") or metadata.integer("vocab_size"),
-        n_ff=max(metadata.per_layer("feed_forward_length", n_layer), default=0),
+        n_ff=max(
+            metadata.per_layer("feed_forward_length", n_layer), default=metadata.of_encoder("feed_forward_length", 0)
+        ),
         n_head=n_head,
         key_length=metadata.integer("attention.key_length") or head_size,
         value_length=metadata.integer("attention.value_length") or head_size,
@@ -195,7 +205,20 @@ def derive(headers: tuple[Header, ...], files: tuple[tuple[str, Identity, int], 
         sampling=metadata.sampling(),
         sees=metadata.boolean("clip.has_vision_encoder", False),
         hears=metadata.boolean("clip.has_audio_encoder", False),
+        projector_type=metadata.of_encoder("projector_type", ""),
+        projection=metadata.of_encoder("projection_dim", 0),
+        projection_widths=_projection_widths(tensors) if architecture == "clip" else (),
+        n_patches=_patches(metadata),
     )
+
+
+def _projection_widths(tensors: list[Tensor]) -> tuple[int, ...]:
+    return tuple(sorted({size for tensor in tensors if tensor.name.startswith("mm.") for size in tensor.shape}))
+
+
+def _patches(metadata: _Metadata) -> int:
+    side, patch = metadata.integer("clip.vision.image_size"), metadata.integer("clip.vision.patch_size")
+    return (side // patch) ** 2 if patch and side < 1 << 16 else 0
 
 
 def _wanted(key: str) -> bool:
@@ -228,6 +251,14 @@ class _Metadata:
     def boolean(self, key: str, default: bool) -> bool:
         value = self.get(key)
         return value if isinstance(value, bool) else default
+
+    def of_encoder(self, key: str, default: T) -> T:
+        """A value of a projector's encoders: of the one for images before the one for sounds."""
+        for name in (f"clip.{key}", f"clip.vision.{key}", f"clip.audio.{key}"):
+            value = self._header.metadata.get(name)
+            if isinstance(value, type(default)) and not isinstance(value, bool):
+                return value if isinstance(value, str) or _is_count(value) else default
+        return default
 
     def per_layer(self, key: str, n_layer: int) -> tuple[int, ...]:
         """Values of a key that is one number for all layers, or an array of one per layer."""

@@ -166,6 +166,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(("-t", "--threads"), _W, "threads", lv.threads, "N", "LLAMA_ARG_THREADS", "Decode threads; auto: cores that may be used."),
     Option(("-tb", "--threads-batch"), _W, "threads_batch", lv.threads, "N", "LLAMA_ARG_THREADS_BATCH", "Threads for prompts."),
     Option(("--step-budget-ms",), _W, "step_budget_ms", v.number(1), "MS", help="A prompt delays running streams by no more than this."),
+    Option(("--media-limit",), _W, "media_limit_bytes", v.size, "SIZE", help="Largest image or sound of a request."),
+    Option(("--media-cache",), _W, "media_cache_bytes", v.size, "SIZE", help="Encoded images and sounds that a worker keeps."),
     Option(("--context-shift",), _W, "context_shift", v.boolean, "", "LLAMA_ARG_CONTEXT_SHIFT", "Drop old tokens when the context is full.", ("--no-context-shift",)),
     Option(("--slot-save-path",), _W, "slot_save_path", v.path, "FOLDER", help="Folder for saved slots."),
     # What a request starts from

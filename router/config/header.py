@@ -59,11 +59,12 @@ _U64 = SCALARS[10]
 
 
 class Tensor(Struct, frozen=True, array_like=True):
-    """One tensor: its name, elements and bytes."""
+    """One tensor: its name, elements and bytes, and its dimensions."""
 
     name: str
     elements: int
     size: int
+    shape: tuple[int, ...] = ()
 
 
 class Header(Struct, frozen=True):
@@ -193,8 +194,10 @@ class _Reader:
         if dimensions > MAX_DIMENSIONS:
             raise BadHeader(f"the tensor '{name}' claims {dimensions} dimensions")
         elements = 1
+        shape: list[int] = []
         for _ in range(dimensions):
-            elements *= self._cursor.unsigned(_U64)
+            shape.append(self._cursor.unsigned(_U64))
+            elements *= shape[-1]
             if elements > MAX_ELEMENTS:
                 raise BadHeader(f"the tensor '{name}' claims more elements than any memory holds")
         kind = self._cursor.unsigned(_U32)
@@ -202,7 +205,7 @@ class _Reader:
         block, size = TYPE_SIZES.get(kind, (0, 0))
         if not block:
             raise BadHeader(f"the tensor '{name}' has the unknown type {kind}")
-        return Tensor(name, elements, elements * size // block)
+        return Tensor(name, elements, elements * size // block, tuple(shape))
 
     def _string(self, key: str, keep: bool) -> None:
         if keep:

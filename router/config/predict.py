@@ -11,6 +11,7 @@ from msgspec import Struct
 from protocol.load import LoadParameters
 from router.config.facts import ModelFacts
 from router.config.ggml import CACHE_TYPES
+from router.config.projector import projector_compute_bytes
 from router.scheduling.model import Need
 
 HOST = "host"
@@ -147,6 +148,8 @@ def predict(
         on_gpu += facts.output_bytes
     if projector is not None and gpu:
         on_gpu += projector.tensor_bytes
+    if projector is not None:
+        compute += projector_compute_bytes(projector)
     on_host = facts.tensor_bytes - min(on_gpu, facts.tensor_bytes)
     extra = PROCESS_BYTES + VOCABULARY_BYTES_PER_TOKEN * facts.n_vocab
     shared = _shared(facts, on_host) if parameters.mmap else ()

@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 
 from protocol.codec import Answer
-from protocol.text import CountTokens, TokensCounted
+from protocol.text import TokensCounted
 from router.http import sse
 from router.http.anthropic_encoder import MessageBody, MessageEvents
 from router.http.anthropic_request import MessagesRequest, chat_prompt
 from router.http.call import Call, Response
 from router.http.decoding import decode
 from router.http.errors import Dialect
-from router.http.generation import generate
+from router.http.generation import count, generate
 from router.http.routing import Route
 from router.http.sampling import schema_constraint
 from router.http.services import Services
@@ -54,7 +54,7 @@ class Messages:
     async def count_tokens(self, call: Call) -> Response:
         request = decode(_request, await call.body())
         model = self._services.model(call, request.model)
-        work = CountTokens(request=0, prompt=chat_prompt(request, model.request))
+        work = count(chat_prompt(request, model.request), model)
         return self._services.answer(call, sse.random_id("cnt_"), model, work, SingleBody(_count, Dialect.ANTHROPIC))
 
 

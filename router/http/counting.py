@@ -7,11 +7,12 @@ from typing import Any
 import msgspec
 
 from protocol.codec import Answer
-from protocol.text import CountTokens, TokensCounted
+from protocol.text import TokensCounted
 from router.http import sse
 from router.http.call import Call, Response
 from router.http.chat_request import ChatFields, chat_prompt
 from router.http.decoding import decode
+from router.http.generation import count
 from router.http.responses_request import ResponsesRequest, responses_prompt
 from router.http.routing import Route
 from router.http.services import Services, owner_of
@@ -36,14 +37,14 @@ class TokenCounters:
     async def chat(self, call: Call) -> Response:
         request = decode(_chat, await call.body())
         model = self._services.model(call, request.model)
-        work = CountTokens(request=0, prompt=chat_prompt(request, model.request))
+        work = count(chat_prompt(request, model.request), model)
         return self._services.answer(call, sse.random_id("cnt-"), model, work, SingleBody(_count))
 
     async def responses(self, call: Call) -> Response:
         request = decode(_responses, await call.body())
         model = self._services.model(call, request.model)
         history = self._services.responses.history(request.previous_response_id, owner_of(call))
-        work = CountTokens(request=0, prompt=responses_prompt(request, model.request, history))
+        work = count(responses_prompt(request, model.request, history), model)
         return self._services.answer(call, sse.random_id("cnt-"), model, work, SingleBody(_count))
 
 

@@ -9,9 +9,11 @@ import msgspec
 from protocol.chat import Prompt
 from protocol.generate import Generate, LoraScale
 from protocol.sampling import Constraint
+from protocol.text import CountTokens
 from router.config.model import Model
 from router.http.errors import invalid
 from router.http.fields import GenerationFields, LoraField, Strings
+from router.http.media import check_modalities
 from router.http.sampling import sampling
 
 T = TypeVar("T")
@@ -32,6 +34,7 @@ def generate(
 
     `constraint` is what the dialect's own fields ask for; it may not meet a `grammar` or `json_schema` beside it.
     """
+    check_modalities(prompt, model)
     defaults = model.request
     parameters = sampling(fields, defaults.sampling, n_probs)
     if constraint is not None:
@@ -61,6 +64,12 @@ def generate(
         reasoning_control=pick(fields.reasoning_control, False),
         suffix=suffix,
     )
+
+
+def count(prompt: Prompt, model: Model) -> CountTokens:
+    """The work of counting a prompt's tokens."""
+    check_modalities(prompt, model)
+    return CountTokens(request=0, prompt=prompt)
 
 
 def pick(value: T | None, default: T) -> T:
