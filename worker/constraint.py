@@ -45,8 +45,9 @@ class TokenTable:
 class Matcher:
     """The state of one constrained sequence. Used by one thread at a time."""
 
-    def __init__(self, matcher: LLMatcher, n_vocab: int) -> None:
+    def __init__(self, matcher: LLMatcher, tokenizer: LLTokenizer, n_vocab: int) -> None:
         self._matcher = matcher
+        self._tokenizer = tokenizer
         self._bits: Mask = np.zeros((n_vocab + 31) // 32, np.uint32)
 
     def mask(self) -> Mask | None:
@@ -62,6 +63,11 @@ class Matcher:
         """Go on behind a token that was sampled. Raises ConstraintError if the mask did not allow it."""
         if not self._matcher.consume_token(token):
             self._check()
+
+    def accept_text(self, text: bytes) -> bool:
+        """Go on behind a text, however it was written in tokens; False if the constraint does not allow it."""
+        tokens = self._tokenizer.tokenize_bytes(text)
+        return bool(self._matcher.try_consume_tokens(tokens) == len(tokens))
 
     def is_accepting(self) -> bool:
         """Whether the output so far is complete."""
@@ -204,7 +210,7 @@ class ConstraintCompiler:
                 self._compiled[grammar] = prototype
                 while len(self._compiled) > _CACHED_GRAMMARS:
                     self._compiled.popitem(last=False)
-        return Matcher(prototype.deep_copy(), len(self._pieces))
+        return Matcher(prototype.deep_copy(), self._tokenizer, len(self._pieces))
 
 
 def ban(logits: NDArray[np.float32], mask: Mask) -> None:

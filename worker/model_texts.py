@@ -20,6 +20,9 @@ from worker.prompt.infill import infill_tokens
 from worker.prompt.template import ChatTemplate, Rendered
 from worker.reasoning_budget import ReasoningBudget
 
+MAX_COMPILERS = 4
+"""Plain texts and the model's own template need two; requests may bring templates of other formats."""
+
 
 class ModelTexts:
     """A vocabulary and a template. `lock` is held while the vocabulary is used, and while it is replaced.
@@ -44,7 +47,7 @@ class ModelTexts:
         self._n_batch = n_batch
         self.lock = threading.Lock()
         self._end_tokens: tuple[int, ...] = ()
-        self._compiler: ConstraintCompiler | None = None
+        self._compilers: dict[frozenset[int], ConstraintCompiler] = {}
 
     def prepare(self, prompt: Prompt) -> PreparedPrompt:
         """Tokens of a prompt and how to read its answer. Raises `PromptError`."""
@@ -70,13 +73,20 @@ class ModelTexts:
         """What makes the masks of a constrained request, one per choice. Raises `PromptError`."""
         tool_choice = message.prompt.tool_choice if isinstance(message.prompt, ChatPrompt) else "auto"
         constraint = message.sampling.constraint
-        if constraint is None and tool_choice in {"auto", "none"}:
+        has_tools = prompt.syntax is not None and bool(prompt.syntax.tools)
+        if constraint is None and (tool_choice == "none" or (tool_choice == "auto" and not has_tools)):
             return None
-        if self._compiler is None:
-            self._compiler = ConstraintCompiler(self._token_table(prompt.preserved))
-        return output_constraint(self._compiler, constraint, prompt.syntax, tool_choice)
+        return output_constraint(self._compiler(prompt.preserved), constraint, prompt.syntax, tool_choice)
 
-    def _token_table(self, preserved: frozenset[int]) -> TokenTable:
+    def _compiler(self, preserved: frozenset[int]) -> ConstraintCompiler:
+        """What makes masks in which these control tokens are text; few sets of them are ever in use."""
+        compiler = self._compilers.pop(preserved, None) or ConstraintCompiler(self.token_table(preserved))
+        self._compilers[preserved] = compiler
+        if len(self._compilers) > MAX_COMPILERS:
+            del self._compilers[next(iter(self._compilers))]
+        return compiler
+
+    def token_table(self, preserved: frozenset[int]) -> TokenTable:
         vocabulary = self.vocabulary
         tokens = range(vocabulary.n_tokens)
         return TokenTable(

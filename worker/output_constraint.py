@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 
 from protocol.chat import Tool
 from protocol.sampling import Constraint, Grammar
-from worker.chat.forcing import forced_calls, schema_answer
+from worker.call_gate import CallGate, Openings, Thoughts
+from worker.chat.call_shapes import SHAPES
+from worker.chat.forcing import forced_calls, optional_calls, schema_answer
 from worker.chat.syntax import OutputSyntax
 from worker.constraint import ConstraintCompiler, Matcher, ReasoningGate
 from worker.prompt.errors import PromptError
 from worker.schema_rules import ConstraintError, check_grammar, guided, parse_schema
 
-OutputMatcher = Matcher | ReasoningGate
+OutputMatcher = Matcher | ReasoningGate | CallGate
+
+logger = logging.getLogger(__name__)
 
 NAMED = "name:"
 """Comes before the name of the one tool that must be called, in `ChatPrompt.tool_choice`."""
@@ -27,6 +32,8 @@ def output_constraint(
     `syntax` is None for a prompt that is no chat. Raises PromptError for what cannot be constrained: nothing is ever
     generated without the constraint that was asked for.
     """
+    if constraint is None and tool_choice == "auto":
+        return None if syntax is None or not syntax.tools else _optional_calls(compiler, syntax)
     calls = _forced_tools(syntax, tool_choice)
     if calls and constraint is not None:
         raise PromptError("a schema or grammar cannot be combined with forced tool calls", "tool_choice")
@@ -58,6 +65,26 @@ def _forced_tools(syntax: OutputSyntax | None, tool_choice: str) -> tuple[Tool, 
     if tool is None:
         raise PromptError(f"tool_choice names no tool of this request: {tool_choice!r}", "tool_choice")
     return (tool,)
+
+
+def _optional_calls(compiler: ConstraintCompiler, syntax: OutputSyntax) -> Callable[[], OutputMatcher] | None:
+    """Bind calls once they are opened; None for a format without calls, or tools that no grammar can be made of."""
+    shape = SHAPES.get(syntax.format)
+    try:
+        grammar = optional_calls(syntax, syntax.tools)
+        if shape is None or grammar is None:
+            return None
+        compiler.lark(grammar)
+    except ConstraintError as error:
+        logger.info("calls are not constrained: %s", error)
+        return None
+    texts = tuple(text.encode() for text in shape.openings(syntax.tools))
+    openings = Openings(texts, shape.opens_at_start)
+    thoughts = None
+    if syntax.reasoning is not None and (syntax.reasoning_open or not syntax.continues):
+        ends = tuple(end.encode() for end in syntax.reasoning.ends)
+        thoughts = Thoughts(syntax.reasoning.start.encode(), ends, syntax.reasoning_open)
+    return lambda: CallGate(lambda: compiler.lark(grammar), compiler.pieces, openings, thoughts)
 
 
 def _calls_grammar(syntax: OutputSyntax, tools: tuple[Tool, ...]) -> str:

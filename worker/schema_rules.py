@@ -6,6 +6,8 @@ import json
 import re
 from typing import Any
 
+from worker.schema_closing import closed, with_inner
+
 MAX_SCHEMA_BYTES = 256 << 10
 MAX_SCHEMA_DEPTH = 64
 MAX_GRAMMAR_BYTES = 256 << 10
@@ -17,6 +19,9 @@ WHITE_SPACE = r"(\x20|\x0A{1,2}[\x20\x09]{0,20})?"
 
 MAX_INTEGER = 10**15
 """Integers without a bound of their own are kept within this, so that no model fills an answer with digits."""
+
+LONGEST = {"time": 24, "date-time": 35, "duration": 64, "email": 254, "hostname": 253}
+"""Characters of a formatted text that has no bound of its own, for the same reason."""
 
 _GBNF_TOKEN = re.compile(
     r'"(?:\\.|[^"\\\n])*"|\[(?:\\.|[^\]\\\n])*\]|#[^\n]*|\{\s*\d*\s*,?\s*\d*\s*\}|::=|[()]|[\w-]+|\S'
@@ -48,19 +53,18 @@ def guided(schema: dict[str, Any] | bool) -> dict[str, Any]:
     """A schema with its options for compilation. Raises ConstraintError for one that nothing satisfies."""
     if schema is False:
         raise ConstraintError("the JSON schema is false: nothing satisfies it")
-    return {**({} if schema is True else _with_bounds(schema)), "x-guidance": {"whitespace_pattern": WHITE_SPACE}}
+    bounded = {} if schema is True else _with_bounds(closed(schema))
+    return {**bounded, "x-guidance": {"whitespace_pattern": WHITE_SPACE}}
 
 
 def _with_bounds(schema: Any) -> Any:
-    """A copy in which every integer has both bounds. What stands under these keywords is data, not schema."""
-    if isinstance(schema, list):
-        return [_with_bounds(entry) for entry in schema]
+    """A copy in which every integer has both bounds, and every formatted text an upper one."""
+    copy = with_inner(schema, _with_bounds)
     if not isinstance(schema, dict):
-        return schema
-    copy = {
-        key: value if key in {"enum", "const", "default", "examples", "required"} else _with_bounds(value)
-        for key, value in schema.items()
-    }
+        return copy
+    longest = LONGEST.get(copy["format"]) if isinstance(copy.get("format"), str) else None
+    if longest is not None:
+        copy.setdefault("maxLength", longest)
     kinds = copy.get("type")
     is_integer = kinds == "integer" or (isinstance(kinds, list) and "integer" in kinds and "number" not in kinds)
     if is_integer and all(abs(bound) <= MAX_INTEGER for bound in _bounds(copy)):

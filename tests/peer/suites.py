@@ -89,6 +89,10 @@ def _batched(folder: Path) -> Made:
     return factory.language_model(folder / "batched.gguf", sharpness=1.0), {**LOADED, **small}
 
 
+def _kind(make: Callable[..., Path]) -> Callable[[Path], Made]:
+    return lambda folder: (make(folder / "kind.gguf", sharpness=1.0), {**LOADED, "ctx-size": "4096", "parallel": "4"})
+
+
 def _ending(folder: Path) -> Made:
     return factory.language_model(folder / "ending.gguf", sharpness=1.0, end_bias=3.0), LOADED
 
@@ -253,6 +257,13 @@ def greedy(prompt: str, *, cache: bool) -> Ask:
     return _completion(prompt, logprobs, temperature=0.0, n_probs=10, cache_prompt=cache)
 
 
+KINDS: dict[str, Callable[..., Path]] = {
+    "sliding window": factory.sliding_window_model,
+    "recurrent": factory.recurrent_model,
+    "hybrid": factory.hybrid_model,
+}
+"""Models whose cache is no plain one."""
+
 INFILL: dict[str, Ask] = {
     "a gap": _infill(input_prefix="def hello(name):\n", input_suffix="\n    return text"),
     "a prompt in the gap": _infill(input_prefix="It was", input_suffix="in the house", prompt="a long day"),
@@ -282,6 +293,10 @@ SUITES: dict[str, Suite] = {
         {prompt: _completion(prompt, logprobs, temperature=0.0, n_probs=10) for prompt in PROMPTS},
     ),
     "greedy": Suite(_batched, {SYSTEM + word: greedy(SYSTEM + word, cache=False) for word in LAST_WORDS}),
+    **{
+        name: Suite(_kind(make), {SYSTEM + word: greedy(SYSTEM + word, cache=False) for word in LAST_WORDS[:8]})
+        for name, make in KINDS.items()
+    },
     "adapter": Suite(
         _adapted,
         {f"{scale} {prompt}": _scaled(scale, prompt) for scale in (0.0, 0.5, 1.0) for prompt in PROMPTS[:3]}

@@ -89,11 +89,15 @@ def theirs(request: pytest.FixtureRequest) -> tuple[Path, dict[str, Any]]:
     return request.param, {**alone, **prefixed}
 
 
-def test_alone_answers_are_the_same_to_the_last_digits(theirs: tuple[Path, dict[str, Any]]) -> None:
+def test_alone_answers_are_the_same(theirs: tuple[Path, dict[str, Any]]) -> None:
     model, answers = theirs
     with serving(OURS, model, OPTIONS) as server:
-        found = {prompt[-30:]: differences(answers[prompt], _ask(server, prompt)) for prompt in answers}
-    assert not {prompt: lines for prompt, lines in found.items() if lines}
+        ours = {prompt: _ask(server, prompt) for prompt in answers}
+    found = [_parting(answers[prompt], ours[prompt]) for prompt in answers]
+    if model == packaged_model():
+        # Where a window slides, llama-server cuts prompts before their end, and its cache lies differently.
+        found += [line for prompt in answers for line in differences(answers[prompt], ours[prompt])]
+    assert not any(found), [line for line in found if line]
 
 
 @pytest.mark.parametrize(

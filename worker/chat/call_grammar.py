@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +13,11 @@ from worker.chat.values import ParameterTypes
 from worker.schema_rules import ConstraintError, guided, parse_schema
 
 _NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+_LITERAL = re.compile(r'"(?:\\.|[^"\\])*"')
+_MARK = re.compile(r"(.*?)\s*\[?\s*(?:\{.*)?", re.DOTALL)
+"""What opens a call, without the beginning of JSON behind it."""
 
 
 def term(text: str) -> str:
@@ -32,6 +39,20 @@ class WholeArguments:
     begin: str = ""
     separator: str | None = ""
     end: str = ""
+    has_mark: bool = True
+    """Whether what opens a call, without the tool's name, is nothing that other answers contain."""
+
+    @property
+    def opens_at_start(self) -> bool:
+        """Whether nothing comes before a call."""
+        return not self.has_mark
+
+    def openings(self, tools: Sequence[Tool]) -> tuple[str, ...]:
+        """The texts that open calls."""
+        if self.has_mark:
+            return tuple(_mark(text) for text in _literals(self.begin or self.before))
+        before = "".join(_literals(self.before))
+        return tuple(f"{before}{tool.name}{_literals(self.between)[0]}" for tool in tools)
 
     def call(self, position: int, tool: Tool) -> list[str]:
         """The rules of one tool's call; the first is named `call_<position>`."""
@@ -62,6 +83,19 @@ class TaggedArguments:
     comma: str = ""
     quote: str = ""
     json_strings: bool = False
+    has_mark: bool = True
+
+    @property
+    def opens_at_start(self) -> bool:
+        return False
+
+    def openings(self, tools: Sequence[Tool]) -> tuple[str, ...]:
+        """The texts that open calls."""
+        if self.begin:
+            return tuple(_mark(text) for text in _literals(self.begin) if text.strip())
+        if self.has_mark:
+            return (self.open.partition("{name}")[0].partition("\n")[0],)
+        return tuple(self.open.format(name=tool.name) for tool in tools)
 
     def call(self, position: int, tool: Tool) -> list[str]:
         """The rules of one tool's call; the first is named `call_<position>`."""
@@ -108,6 +142,16 @@ def _part(schema: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 Shape = WholeArguments | TaggedArguments
+
+
+def _literals(terms: str) -> list[str]:
+    """The quoted texts among Lark terms."""
+    return [str(json.loads(text)) for text in _LITERAL.findall(terms)]
+
+
+def _mark(text: str) -> str:
+    found = _MARK.fullmatch(text)
+    return found[1] if found else text
 
 
 def _schema(tool: Tool) -> dict[str, Any]:

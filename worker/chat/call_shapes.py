@@ -29,8 +29,8 @@ SHAPES: dict[str, Shape] = {
     ),
     "granite": _list("<|tool_call|>", ""),
     "phi-4": _list("<|tool_call|>", "<|/tool_call|>"),
-    "llama-3": WholeArguments(term('{"name": "'), term('", "parameters": '), term("}"), separator=None),
-    "generic": WholeArguments(term('{"name": "'), term('", "arguments": '), term("}"), separator=None),
+    "llama-3": WholeArguments(term('{"name": "'), term('", "parameters": '), term("}"), separator=None, has_mark=False),
+    "generic": WholeArguments(term('{"name": "'), term('", "arguments": '), term("}"), separator=None, has_mark=False),
     "nemotron-v2": _list("<TOOLCALL>", "</TOOLCALL>"),
     "apriel-1.6": _list("<tool_calls>", "</tool_calls>"),
     "tool-calls-list": _list("<tool_calls>", "</tool_calls>"),
@@ -70,7 +70,7 @@ SHAPES: dict[str, Shape] = {
         separator=None,
     ),
     "functionary-v3.1": WholeArguments(term("<function="), term(">"), term("</function>")),
-    "functionary-v3.2": WholeArguments(before="", between=term("\n"), separator=term("\n>>>")),
+    "functionary-v3.2": WholeArguments(before="", between=term("\n"), separator=term("\n>>>"), has_mark=False),
     "kimi-k2": WholeArguments(
         before=term("<|tool_call_begin|>functions."),
         between=f"{term(':')} {_ID} {term('<|tool_call_argument_begin|>')}",
@@ -161,6 +161,7 @@ SHAPES: dict[str, Shape] = {
         after_parameter="\n",
         end_call="</atem:invoke>\n</atem:function_calls>",
         separator=None,
+        has_mark=False,
     ),
     "minimax-m3": TaggedArguments(
         open=f'{minimax_m3.CALL}{{name}}">',

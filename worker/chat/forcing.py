@@ -21,6 +21,18 @@ def forced_calls(syntax: OutputSyntax, tools: Sequence[Tool]) -> str | None:
     There is more than one call only if the request allows it. Reasoning may come first, unless the prompt has opened it
     already: then the grammar begins behind its end. Raises ConstraintError for a tool whose schema is none.
     """
+    lead, lead_rules = _reasoning_first(syntax)
+    calls = _calls(syntax, tools, lead)
+    return None if calls is None else "\n".join([calls, *lead_rules])
+
+
+def optional_calls(syntax: OutputSyntax, tools: Sequence[Tool]) -> str | None:
+    """As `forced_calls`, for what stands behind the text in which the model has chosen to call."""
+    return _calls(syntax, tools, "")
+
+
+def _calls(syntax: OutputSyntax, tools: Sequence[Tool], lead: str) -> str | None:
+    """The rules of calls behind `lead`."""
     shape = SHAPES.get(syntax.format)
     if shape is None or not tools:
         return None
@@ -31,8 +43,7 @@ def forced_calls(syntax: OutputSyntax, tools: Sequence[Tool]) -> str | None:
     calls = "call"
     if syntax.parallel_tool_calls and shape.separator is not None:
         calls = f"call ({shape.separator} call){{0,{_MAX_PARALLEL - 1}}}"
-    lead, lead_rules = _reasoning_first(syntax)
-    return "\n".join([f"start: {lead} {shape.begin} {calls} {shape.end}", *rules, *lead_rules])
+    return "\n".join([f"start: {lead} {shape.begin} {calls} {shape.end}", *rules])
 
 
 def schema_answer(syntax: OutputSyntax, schema_json: str) -> str:

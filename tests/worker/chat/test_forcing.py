@@ -36,7 +36,7 @@ COMPILER = byte_compiler()
 PREFIXES = {"functionary-v3.2": ">>>"}
 
 
-def _endings(grammar: str) -> list[bytes]:
+def endings(grammar: str) -> list[bytes]:
     found = re.findall(r'suffix=("(?:\\.|[^"\\])*")', grammar)
     return [b'"', b"]", b"}", *(str(json.loads(text)).encode() for text in found)]
 
@@ -53,7 +53,7 @@ def test_forced_calls_are_calls(entry: object) -> None:
         )
         grammar = forced_calls(syntax, TOOLS)
         assert grammar is not None
-        text = draw(COMPILER.lark(grammar), seed, _endings(grammar))
+        text = draw(COMPILER.lark(grammar), seed, endings(grammar))
         assert text is not None, f"no end: {grammar}"
         answer = read(syntax, tuple(text))
         assert answer.calls, text

@@ -27,7 +27,7 @@ def compiler() -> ConstraintCompiler:
 
 def test_free_output_has_none(compiler: ConstraintCompiler) -> None:
     syntax = OutputSyntax("hermes", tools=TOOLS)
-    assert output_constraint(compiler, None, syntax, "auto") is None
+    assert output_constraint(compiler, None, OutputSyntax("hermes"), "auto") is None
     assert output_constraint(compiler, None, syntax, "none") is None
     assert output_constraint(compiler, None, None) is None
 
