@@ -49,6 +49,25 @@ def language_model(
     return weights.finish()
 
 
+def grid_model(path: Path, *, seed: int = 1, n_ctx_train: int = 4096, n_layer: int = 2, n_embd: int = 64) -> Path:
+    """A Qwen2-VL: positions of four sections (M-RoPE), which text has all alike."""
+    n_ff, n_head, n_head_kv = 2 * n_embd, 4, 2
+    head = n_embd // n_head
+    vocabulary = sentence_piece_vocabulary()
+    weights = Weights(path, "qwen2vl", seed)
+    _describe(weights.writer, vocabulary, "tiny-grid", CHAT_TEMPLATE)
+    _shape(weights.writer, n_ctx_train, n_layer, n_embd, n_ff)
+    _attention(weights.writer, n_head, n_head_kv, head)
+    weights.writer.add_rope_dimension_sections([2, 3, 3, 0])
+    weights.embeddings(len(vocabulary), n_embd)
+    for i in range(n_layer):
+        weights.ones(f"blk.{i}.attn_norm.weight", n_embd)
+        _attention_tensors(weights, i, n_embd, n_head, n_head_kv, head)
+        _feed_forward(weights, i, n_embd, n_ff)
+    weights.output(vocabulary, n_embd, 3.0, NEVER)
+    return weights.finish()
+
+
 def sliding_window_model(
     path: Path,
     *,

@@ -1,4 +1,4 @@
-"""Images through the whole gateway, in every dialect, to a model that sees."""
+"""Images and sounds through the whole gateway, in every dialect, to models that see or hear."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import openai
 import pytest
 
 from tests import factory
-from tests.factory.media import png, png_of
-from tests.factory.projector import IMAGE_TOKENS
+from tests.factory.media import png, png_of, wav
+from tests.factory.projector import IMAGE_TOKENS, SOUND_TOKENS
 from tests.gateway.process import Gateway, running
 
 pytestmark = pytest.mark.model
@@ -25,13 +25,16 @@ HUGE = base64.b64encode(png_of(20_000, 20_000, b"")).decode()
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """`seeing` has a projector in its folder, `blind` has none, `odd` has one of another size."""
+    """`seeing` and `hearing` have a projector in their folder, `blind` has none, `odd` has one of another size."""
     folder = tmp_path_factory.mktemp("models")
     factory.language_model(folder / "blind.gguf")
     for name, width in (("seeing", 64), ("odd", 96)):
         (folder / name).mkdir()
         factory.language_model(folder / name / "model.gguf")
         factory.projector(folder / name / "mmproj-model.gguf", n_embd_text=width)
+    (folder / "hearing").mkdir()
+    factory.language_model(folder / "hearing" / "model.gguf")
+    factory.hearing_projector(folder / "hearing" / "mmproj-model.gguf")
     with running(tmp_path_factory.mktemp("home"), "--models-dir", str(folder), "--ctx-size", "2048") as started:
         yield started
 
@@ -172,3 +175,30 @@ def test_bad_images_are_refused_and_streams_go_on(client: openai.OpenAI) -> None
         with pytest.raises(openai.BadRequestError, match="addresses are not fetched"):
             client.chat.completions.create(model="seeing", messages=question("the dog", url))
         assert all(future.result() >= 200 for future in streams)
+
+
+def test_a_sound_is_transcribed_with_the_openai_sdk(client: openai.OpenAI, http: httpx.Client) -> None:
+    """The tiny model babbles, but what it babbles is of the sound's length and comes in the right shape."""
+    fields: dict[str, Any] = {"model": "hearing", "extra_body": {"max_tokens": 6}}
+    answer = client.audio.transcriptions.create(file=("tone.wav", wav()), **fields)
+    assert answer.text
+    assert answer.usage is not None
+    assert answer.usage.type == "tokens"
+    assert answer.usage.input_tokens > SOUND_TOKENS
+    text = client.audio.transcriptions.create(file=("tone.wav", wav()), response_format="text", **fields)
+    assert text.strip() == answer.text
+    events = list(client.audio.transcriptions.create(file=("tone.wav", wav()), stream=True, **fields))
+    assert "".join(event.delta for event in events if event.type == "transcript.text.delta").strip() == answer.text
+    assert events[-1].type == "transcript.text.done"
+    with pytest.raises(openai.BadRequestError, match="claims 1073741824"):
+        client.audio.transcriptions.create(file=("lie.wav", wav(claims=1 << 30)), **fields)
+    with pytest.raises(openai.BadRequestError, match="'seeing'"):
+        client.audio.transcriptions.create(file=("tone.wav", wav()), model="seeing")
+    assert http.get("/props?model=hearing").json()["modalities"] == {"vision": False, "audio": True, "video": False}
+
+
+def test_a_chat_about_a_sound(client: openai.OpenAI) -> None:
+    sound = {"type": "input_audio", "input_audio": {"data": base64.b64encode(wav()).decode(), "format": "wav"}}
+    answer = client.chat.completions.create(model="hearing", messages=question("the dog", sound), max_tokens=4)
+    assert answer.usage is not None
+    assert answer.usage.prompt_tokens > SOUND_TOKENS
