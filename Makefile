@@ -61,6 +61,10 @@ format: dev
 sim: dev
 	$(BIN)/python -m tests.scenarios.campaign
 
+# Ten thousand requests of every length, many of them cut short: nothing may be left behind.
+soak: dev
+	$(BIN)/python -m pytest -m slow tests/gateway/test_soak.py
+
 # What llama-server answers, for tests to compare with: `make peer LLAMA_SERVER=path`.
 peer: dev
 	LLAMA_SERVER=$(LLAMA_SERVER) $(BIN)/python -m tests.peer.record

@@ -69,6 +69,8 @@ class LoadParameters(Struct, frozen=True, omit_defaults=True):
     override_kv: tuple[str, ...] = ()
     rpc: tuple[str, ...] = ()
     """Addresses of llama.cpp RPC servers."""
+    control_vector_layers: tuple[int, int] = (0, 0)
+    """First and last layer that control vectors apply to; zeros = all."""
 
 
 class WorkerSettings(Struct, frozen=True, omit_defaults=True):
@@ -92,6 +94,8 @@ class WorkerSettings(Struct, frozen=True, omit_defaults=True):
     prepare_deadline_s: float = 30.0
     media_cache_bytes: int = 256 << 20
     """Encoded images and sounds that are kept."""
+    shelf_bytes: int = -1
+    """Memory for states of idle sequences beside the KV cache; -1 = choose."""
 
 
 class Load(Struct, frozen=True, tag="load", omit_defaults=True):

@@ -18,6 +18,7 @@ from worker.kv_cache import KvCache
 from worker.llama_adapter import Adapters
 from worker.llama_backend import CACHE_TYPES, build, devices, has_gpu
 from worker.llama_context import Context, ContextSizes, Outcome
+from worker.llama_control_vector import apply_control_vectors
 from worker.llama_draft import DraftModel
 from worker.llama_log import EngineLog
 from worker.llama_model import LoadAborted, LoadError, Model
@@ -88,6 +89,8 @@ class Engine:
             if not progress("context", 0.0):
                 raise LoadAborted(parameters.model_path)
             self.context = self._make_context(parameters, threads, log)
+            if parameters.control_vectors:
+                apply_control_vectors(self.context.handle, self.model, parameters)
         except BaseException:
             self.model.close()
             raise
@@ -99,7 +102,7 @@ class Engine:
                 self.context.n_seq_max,
                 self.context.n_ctx,
                 divisible=not self.has_states,
-                shelf=Shelf(shelf_bytes(available_memory()), not self.has_states),
+                shelf=Shelf(shelf_bytes(available_memory(), load.settings.shelf_bytes), not self.has_states),
                 idle_cells=None if has_gpu() else IDLE_CELLS,
             )
             self.fingerprint = f"{load.settings.load_key}, {self.context.n_ctx} cells, {build()}"
@@ -306,8 +309,6 @@ def choose_threads(load: Load) -> Threads:
 def _check_usable(model: Model, parameters: LoadParameters) -> None:
     if model.has_encoder and model.has_decoder:
         raise LoadError(f"{model.path}: encoder-decoder models are not supported")
-    if parameters.control_vectors:
-        raise UnusableParameter("control-vector: control vectors are not supported")
     if parameters.mmproj_path and parameters.embeddings:
         raise UnusableParameter("mmproj: a model that is loaded for embeddings reads no images or sounds")
     if parameters.slots < 1:

@@ -79,8 +79,10 @@ def batch_sizes(parameters: LoadParameters, n_ctx: int) -> tuple[int, int]:
     return batch, max(1, min(parameters.ubatch_size, batch))
 
 
-def shelf_bytes(available: int) -> int:
-    """Bytes for states of idle sequences outside of the KV cache."""
+def shelf_bytes(available: int, wanted: int = -1) -> int:
+    """Bytes for states of idle sequences outside of the KV cache: as many as wanted, or a choice where that is -1."""
+    if wanted >= 0:
+        return wanted
     return min(SHELF_MOST, int(SHELF_SHARE * available))
 
 

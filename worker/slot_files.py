@@ -51,8 +51,13 @@ class SlotFiles:
         return Path(self._folder) / filename
 
     def _erase(self, slot: int) -> int:
+        """Forget what a slot ran last; with the last of the slots also what they ran before."""
         tokens, namespace = self.last.pop(slot, ((), ()))
-        for entry in self._cache.erase(tokens, namespace):
+        erased = self._cache.erase(tokens, namespace)
+        if not self.last:
+            erased += self._cache.shelf
+            self._cache.clear()
+        for entry in erased:
             if self._kept is not None:
                 self._kept.erase(entry)
         return len(tokens)

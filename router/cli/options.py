@@ -75,7 +75,12 @@ def _parameter(option: Option) -> click.Option:
         declarations = [*option.flags, *(f" /{flag}" for flag in option.off)]
         return click.Option([name, *declarations], is_flag=True, **shared)
     return click.Option(
-        [name, *option.flags], type=click.STRING, metavar=option.metavar, multiple=option.many, **shared
+        [name, *option.flags],
+        type=click.STRING,
+        metavar=option.metavar,
+        multiple=option.many,
+        nargs=option.words,
+        **shared,
     )
 
 
@@ -92,6 +97,8 @@ def _record(option: Option) -> Callable[[click.Context, click.Parameter, Any], N
     def record(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
         if value is None or value == ():
             return
+        if option.words > 1:
+            value = " ".join(value)
         if isinstance(value, bool):
             off = option.off[-1] if option.off else f"--{option.name}"
             item = Assignment(option, ("on",), option.flags[-1]) if value else Assignment(option, ("off",), off)

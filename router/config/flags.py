@@ -154,6 +154,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(("--lora-init-without-apply",), _L, "lora_unapplied", v.boolean, help="Adapters start with scale 0."),
     Option(("--control-vector",), _L, "control_vectors", lv.adapters, "FILES", help="Control vectors.", many=True),
     Option(("--control-vector-scaled",), _L, "control_vectors", lv.scaled_adapters, "FILE:SCALE", help="Control vectors with scales.", many=True),
+    Option(("--control-vector-layer-range",), _L, "control_vector_layers", lv.layer_range, "START END", help="The layers that control vectors apply to.", words=2),
     Option(("--override-kv",), _L, "override_kv", lv.kv_overrides, "KEY=TYPE:VALUE", help="Override metadata of the model.", many=True),
     Option(("--rpc",), _L, "rpc", v.words, "HOST:PORT", "LLAMA_ARG_RPC", "RPC servers of llama.cpp."),
     # Speculative decoding
@@ -169,6 +170,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(("--media-limit",), _W, "media_limit_bytes", v.size, "SIZE", help="Largest image or sound of a request."),
     Option(("--media-cache",), _W, "media_cache_bytes", v.size, "SIZE", help="Encoded images and sounds that a worker keeps."),
     Option(("--context-shift",), _W, "context_shift", v.boolean, "", "LLAMA_ARG_CONTEXT_SHIFT", "Drop old tokens when the context is full.", ("--no-context-shift",)),
+    Option(("-cram", "--cache-ram"), _W, "shelf_bytes", lv.cache_ram, "MIB", "LLAMA_ARG_CACHE_RAM", "Memory for prefixes beside the KV cache; -1: choose, 0: none."),
     Option(("--slot-save-path",), _W, "slot_save_path", v.path, "FOLDER", help="Folder for saved slots."),
     # What a request starts from
     Option(("--temperature", "--temp"), _P, "temperature", v.number(), "N", "LLAMA_ARG_TEMPERATURE", "Temperature."),
@@ -241,7 +243,6 @@ OPTIONS: tuple[Option, ...] = (
     _ignored("-dt", "--defrag-thold", metavar="N", env="LLAMA_ARG_DEFRAG_THOLD", reason="llama.cpp no longer uses it"),
     _ignored("-ctxcp", "--ctx-checkpoints", "--swa-checkpoints", metavar="N", env="LLAMA_ARG_CTX_CHECKPOINTS", reason="snapshots are managed by themselves"),
     _ignored("-cms", "--checkpoint-min-step", metavar="N", env="LLAMA_ARG_CHECKPOINT_MIN_SPACING_NT", reason="snapshots are managed by themselves"),
-    _ignored("-cram", "--cache-ram", metavar="N", env="LLAMA_ARG_CACHE_RAM", reason="prefixes stay in the KV cache; see --kv-keep"),
     _ignored("--cache-idle-slots", off=("--no-cache-idle-slots",), env="LLAMA_ARG_CACHE_IDLE_SLOTS", reason="prefixes stay in the KV cache; see --kv-keep"),
     _ignored("-sps", "--slot-prompt-similarity", metavar="N", reason="the longest common prefix is always found"),
     _ignored("-bs", "--backend-sampling", env="LLAMA_ARG_BACKEND_SAMPLING", reason="sampling gives the same result"),
@@ -305,7 +306,6 @@ OPTIONS: tuple[Option, ...] = (
     _refused("-lcd", "--lookup-cache-dynamic", metavar="FILE", reason="prompt lookup keeps no file"),
     _refused("-sp", "--special", reason="special tokens are never shown; use return_tokens"),
     _refused("--spm-infill", reason="the order of prefix and suffix is the model's"),
-    _refused("--control-vector-layer-range", metavar="START", reason="control vectors apply to all layers"),
     _refused("-mu", "--model-url", metavar="URL", env="LLAMA_ARG_MODEL_URL", reason=_USE_HF),
     _refused("-mmu", "--mmproj-url", metavar="URL", env="LLAMA_ARG_MMPROJ_URL", reason=_USE_HF),
     _refused("-dr", "--docker-repo", metavar="REPO", env="LLAMA_ARG_DOCKER_REPO", reason=_USE_HF),

@@ -104,6 +104,20 @@ def scaled_adapters(value: str) -> tuple[AdapterSpec, ...]:
     return tuple(found)
 
 
+def layer_range(value: str) -> tuple[int, int]:
+    """The first and the last layer."""
+    numbers = [integer(1)(word) for word in value.replace(",", " ").split()]
+    if len(numbers) != 2 or numbers[0] > numbers[1]:
+        raise BadValue(f"'{value}' is not a first and a last layer")
+    return numbers[0], numbers[1]
+
+
+def cache_ram(value: str) -> int:
+    """MiB as bytes; -1 leaves the choice to the worker."""
+    mib = integer(-1)(value)
+    return mib << 20 if mib >= 0 else -1
+
+
 _SPECULATION = {
     "none": "off",
     "draft": "model",

@@ -51,6 +51,8 @@ class Option(Struct, frozen=True):
     off: tuple[str, ...] = ()
     many: bool = False
     """Repetitions add up instead of replacing one another."""
+    words: int = 1
+    """How many words of a command line are its value; `parse` gets them with a space between them."""
     preset_only: bool = False
     secret: bool = False
     reason: str = ""

@@ -44,7 +44,7 @@ class Server:
 
 def command_line(options: Mapping[str, str]) -> list[str]:
     """Options by their long names, `true` for a switch."""
-    return [part for name, value in options.items() for part in (f"--{name}", value) if part != "true"]
+    return [part for name, value in options.items() for part in (f"--{name}", *value.split(" ")) if part != "true"]
 
 
 def llama_server() -> str:

@@ -102,9 +102,15 @@ def _adapted(folder: Path) -> Made:
     return factory.language_model(folder / "tiny.gguf", sharpness=1.0), {**LOADED, "lora": str(adapter)}
 
 
-def _steered(folder: Path) -> Made:
-    vector = factory.control_vector(folder / "vector.gguf")
-    return factory.language_model(folder / "tiny.gguf", sharpness=1.0), {**LOADED, "control-vector": str(vector)}
+def _steered(more: Options, scale: str = "") -> Callable[[Path], Made]:
+    option = "control-vector-scaled" if scale else "control-vector"
+
+    def make(folder: Path) -> Made:
+        vector = factory.control_vector(folder / "vector.gguf", n_layer=4)
+        model = factory.language_model(folder / "tiny.gguf", sharpness=1.0, n_layer=4)
+        return model, {**LOADED, option: f"{vector}{scale}", **more}
+
+    return make
 
 
 def _infilling(*more: str) -> Callable[[Path], Made]:
@@ -301,6 +307,13 @@ SUITES: dict[str, Suite] = {
         _adapted,
         {f"{scale} {prompt}": _scaled(scale, prompt) for scale in (0.0, 0.5, 1.0) for prompt in PROMPTS[:3]}
         | {"as loaded": _completion(PROMPTS[0], logprobs, temperature=0.0, n_probs=8)},
+    ),
+    "control vector": Suite(_steered({}), {prompt: greedy(prompt, cache=False) for prompt in PROMPTS}),
+    "control vector of one layer": Suite(
+        _steered({"control-vector-layer-range": "1 2"}), {prompt: greedy(prompt, cache=False) for prompt in PROMPTS[:2]}
+    ),
+    "control vector, scaled": Suite(
+        _steered({}, ":0.4"), {prompt: greedy(prompt, cache=False) for prompt in PROMPTS[:2]}
     ),
     **{
         f"embeddings, {pooling.name.lower()}": Suite(

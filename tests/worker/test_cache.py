@@ -189,6 +189,20 @@ def test_a_slot_is_saved_restored_and_erased(tmp_path: Path, load: conftest.Load
     assert completed.usage.cached_tokens > 100
 
 
+def test_when_every_slot_is_erased_nothing_is_left(tmp_path: Path, load: conftest.Load) -> None:
+    settings = WorkerSettings(threads=1, load_key="key")
+    worker = load(factory.language_model(tmp_path / "tiny.gguf"), settings=settings, ctx_size=2048)
+    for number in range(6):
+        worker.generate(request(worker, f"{number} {PREFIX}", slot=number % 2))
+    assert worker.query().kv_used > 0
+    for slot in (0, 1):
+        worker.ask(SlotAction(number := worker.new_request(), slot, "erase"))
+        assert isinstance(worker.answer(number), SlotActionDone)
+    assert worker.query().kv_used == 0
+    _, completed = worker.generate(request(worker, f"5 {PREFIX}"))
+    assert completed.usage.cached_tokens == 0
+
+
 @pytest.mark.parametrize(
     ("slot", "action", "filename", "kind"),
     [

@@ -44,11 +44,15 @@ def values(*arguments: str) -> dict[str, Any]:
 )
 def test_every_spelling_is_accepted(option: Option) -> None:
     for flag in option.flags:
-        (item,) = given(flag) if option.is_switch else given(flag, "1")
+        (item,) = given(flag) if option.is_switch else given(flag, *["1"] * option.words)
         assert item.option is option
     for flag in option.off:
         (item,) = given(flag)
         assert item.texts == ("off",)
+
+
+def test_an_option_of_two_words() -> None:
+    assert values("--control-vector-layer-range", "2", "7")["control_vector_layers"] == (2, 7)
 
 
 def test_a_llama_server_command_line() -> None:

@@ -192,3 +192,15 @@ def test_secrets_are_not_shown() -> None:
     assert item is not None
     assert "secret" not in item.text
     assert "sk-very" not in repr(Settings(api_keys=("sk-very-secret",), hf_token="sk-very-secret"))
+
+
+@pytest.mark.parametrize(("text", "expected"), [("-1", -1), ("0", 0), ("64", 64 << 20)])
+def test_memory_for_prefixes_is_given_in_mebibytes(text: str, expected: int) -> None:
+    assert lv.cache_ram(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "3", "0 2", "5 2", "1 2 3", "a b"])
+def test_a_range_of_layers_has_a_first_and_a_last(text: str) -> None:
+    assert lv.layer_range("2 5") == lv.layer_range("2,5") == (2, 5)
+    with pytest.raises(BadValue):
+        lv.layer_range(text)
