@@ -16,7 +16,7 @@ from tests.peer.suites import SUITES
 def _presets(folder: Path) -> str:
     sections = []
     for name, suite in SUITES.items():
-        own = folder / name
+        own = folder / name.replace(",", "")  # a comma separates files
         own.mkdir()
         model, options = suite.make(own)
         sections.append("\n".join([f"[{name}]", f"model = {model}", *(f"{key} = {options[key]}" for key in options)]))
