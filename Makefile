@@ -5,10 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO_PORT ?= 8080
 
-# GCC 12's AMX header loses the tile configuration, and llama.cpp's AMX kernels then die of an illegal instruction:
-# leave them out. The macro does not exist on other processors, where this changes nothing.
-export CFLAGS += -U__AMX_INT8__
-export CXXFLAGS += -U__AMX_INT8__
+# The header repairs what costs llama.cpp its speed, or its life, on some processors. CPATH takes folders with spaces.
+export CPATH := $(CURDIR)/deploy/engine$(if $(CPATH),:$(CPATH))
+export CFLAGS += -include llamaherd_engine.h
+export CXXFLAGS += -include llamaherd_engine.h
 
 .PHONY: install dev demo demo-model test test-slow check format sim soak peer bench clean
 
