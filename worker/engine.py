@@ -39,7 +39,6 @@ from worker.placement import (
     default_threads,
     sequence_count,
     shelf_bytes,
-    wants_plain_attention,
 )
 from worker.prepared import PreparedGeneration
 from worker.prompt.errors import PromptError
@@ -146,12 +145,8 @@ class Engine:
             model.n_ctx_train, _bytes_per_token(model, parameters), available_memory(), most
         )
         n_batch, n_ubatch = batch_sizes(parameters, n_ctx)
-        heads = model.metadata_number("attention.head_count")
-        if not has_gpu() and heads and wants_plain_attention(parameters, heads, n_ctx, n_ubatch):
-            parameters = msgspec.structs.replace(parameters, flash_attn="off")
         has_states = model.is_recurrent or model.n_swa > 0
         n_sequences = sequence_count(parameters.slots, has_states)
-        self._attention = parameters.flash_attn
         n_outputs = 0 if parameters.embeddings else max(n_sequences, parameters.slots * (1 + parameters.draft.n_max))
         sizes = ContextSizes(n_ctx, n_batch, n_ubatch, n_sequences, n_outputs, threads.single, threads.batch)
         return Context(model, parameters, sizes, log, parameters.embeddings)
@@ -175,7 +170,7 @@ class Engine:
             threads.single,
             threads.batch,
         )
-        self._draft_model = DraftModel(draft, self.model.vocabulary, sizes, self._attention, log)
+        self._draft_model = DraftModel(draft, self.model.vocabulary, sizes, parameters.flash_attn, log)
         return Drafter(self._draft_model, draft.n_max, draft.n_min)
 
     def _open_projector(

@@ -58,6 +58,7 @@ def suppressed_tokens(vocabulary: Vocabulary) -> list[int]:
     return [tokens[index] for index in range(count.value)] if tokens else []
 
 
+_ROWS = 64
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 
 
@@ -67,18 +68,32 @@ class Candidates:
     def __init__(self, n_vocab: int) -> None:
         self._entries = np.zeros(n_vocab, _CANDIDATE)
         self._ids = np.arange(n_vocab, dtype=np.int32)
+        self._columns = n_vocab // _ROWS
+        self._offsets = np.arange(_ROWS, dtype=np.int32)[:, None] * self._columns
+        self._rest = np.arange(_ROWS * self._columns, n_vocab, dtype=np.int32)
         self._start: Any = self._entries.ctypes.data_as(llama_cpp.llama_token_data_p)
         self._address = self._entries.ctypes.data
         self._array = llama_cpp.llama_token_data_array(data=self._start, size=n_vocab, selected=-1, sorted=False)
 
-    def fill(self, logits: Floats) -> None:
-        """Begin anew with every token."""
-        self._entries["id"] = self._ids
-        self._entries["logit"] = logits
+    def fill(self, logits: Floats, most: int = 0) -> None:
+        """Begin anew: with every token, or with some among which are the `most` likely, if that is not 0."""
+        ids = self._ids if not 0 < most < self._columns else self._likely(logits, most)
+        count = ids.size
+        self._entries["id"][:count] = ids
+        self._entries["logit"][:count] = logits if count == logits.size else logits[ids]
         self._array.data = self._start  # a sampler drops the first ones by moving this on
-        self._array.size = self._ids.size
+        self._array.size = count
         self._array.selected = -1
         self._array.sorted = False
+
+    def _likely(self, logits: Floats, most: int) -> npt.NDArray[np.int32]:
+        """The tokens of the `most` columns with the highest maximum: no other can hold one of the `most` likely.
+
+        Columns, for a maximum over rows is computed with vectors; it costs a fifth of writing down every token.
+        """
+        highest = logits[: _ROWS * self._columns].reshape(_ROWS, self._columns).max(axis=0)
+        columns = np.argpartition(highest, self._columns - most)[-most:]
+        return np.concatenate(((self._offsets + columns).ravel(), self._rest), dtype=np.int32)
 
     def apply(self, sampler: Any) -> None:
         llama_cpp.llama_sampler_apply(sampler, ctypes.byref(self._array))
@@ -128,6 +143,8 @@ class Sampler:
         self.greedy = is_greedy(parameters)
         self._memory = 0
         """Tokens that the chain looks back on."""
+        self._most = 0
+        """How many of the likeliest tokens the chain looks at; 0 for all."""
         biases = [*biases, *((token, -math.inf) for token in suppressed_tokens(vocabulary))]
         self._bias_tokens = np.array([token for token, _ in biases], np.int64)
         self._bias_values = np.array([bias for _, bias in biases], np.float32)
@@ -176,7 +193,7 @@ class Sampler:
     def _draw(self, logits: Floats, candidates: Candidates) -> int:
         if self.greedy:
             return int(logits.argmax())
-        candidates.fill(logits)
+        candidates.fill(logits, self._most)
         return self._draw_left(candidates)
 
     def _draw_left(self, candidates: Candidates) -> int:
@@ -210,7 +227,12 @@ class Sampler:
                 llama_cpp.llama_sampler_init_mirostat_v2(seed, parameters.mirostat_tau, parameters.mirostat_eta),
             ]
         else:
-            parts = [part for name in parameters.samplers if (part := self._part(name, parameters, seed, n_ctx))]
+            named = [
+                (name, part) for name in parameters.samplers if (part := self._part(name, parameters, seed, n_ctx))
+            ]
+            parts = [part for _, part in named]
+            if named and named[0][0] == "top_k":
+                self._most = parameters.top_k
             if "adaptive_p" in parameters.samplers:
                 parts.append(
                     llama_cpp.llama_sampler_init_adaptive_p(parameters.adaptive_target, parameters.adaptive_decay, seed)

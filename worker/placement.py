@@ -25,8 +25,6 @@ IDLE_CELLS = 0
 SHELF_SHARE = 0.05
 SHELF_MOST = 1 << 30
 """The shelf for idle sequences: this share of the memory available, at most so many bytes."""
-ATTENTION_MATRIX_MOST = 256 << 20
-"""Bytes of the attention matrix of one ubatch over a full context."""
 CONTEXT_UNIT = 256
 """The engine rounds contexts up to a multiple of this."""
 MAX_SEQUENCES = 256
@@ -43,22 +41,6 @@ def default_context(n_ctx_train: int, bytes_per_token: int, available: int, most
     while cells > LEAST_CONTEXT and cells > affordable:
         cells //= 2
     return max(cells, min(LEAST_CONTEXT, n_ctx_train or LEAST_CONTEXT))
-
-
-def wants_plain_attention(parameters: LoadParameters, n_heads: int, n_ctx: int, n_ubatch: int) -> bool:
-    """Whether, on a CPU, attention should keep its matrix in memory instead of being computed in one pass.
-
-    Measured on two cores with a small model: single tokens are 15 % faster behind 100 tokens, twice as fast behind
-    1,500 and three times behind 4,000; prompts are a tenth slower. Not where the matrix would be large, and not where
-    the type of the cached values needs the other way.
-    """
-    matrix = 4 * n_ubatch * n_ctx * n_heads
-    return (
-        parameters.flash_attn == "auto"
-        and parameters.cache_type_v in ("f16", "f32", "bf16")
-        and not parameters.embeddings
-        and matrix <= ATTENTION_MATRIX_MOST
-    )
 
 
 def sequence_count(slots: int, has_states: bool) -> int:

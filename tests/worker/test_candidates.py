@@ -42,3 +42,18 @@ def test_what_a_sampler_drops_is_back_at_the_next_draw(sampler: Callable[[], Any
     finally:
         for part in (dropping, drawing):
             llama_cpp.llama_sampler_free(part)
+
+
+@pytest.mark.parametrize("n_vocab", [65, 1000, 4096, 49_152])
+@pytest.mark.parametrize("most", [1, 7, 40])
+def test_the_likely_tokens_are_among_the_candidates(n_vocab: int, most: int) -> None:
+    rng = np.random.default_rng(n_vocab + most)
+    candidates = Candidates(n_vocab)
+    for _ in range(20):
+        logits = rng.normal(size=n_vocab).astype(np.float32)
+        logits[rng.integers(n_vocab, size=n_vocab // 3)] = -np.inf
+        candidates.fill(logits, most)
+        left = candidates._left()
+        assert set(np.argsort(-logits)[:most]) <= set(left["id"])
+        assert (left["logit"] == logits[left["id"]]).all()
+        assert len(set(left["id"])) == left.size

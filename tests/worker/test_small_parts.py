@@ -16,7 +16,6 @@ from worker.placement import (
     default_context,
     sequence_count,
     shelf_bytes,
-    wants_plain_attention,
 )
 from worker.status import StatusBoard, StatusReporter
 from worker.tally import Tally
@@ -50,23 +49,6 @@ def test_batches_fit_the_context() -> None:
     assert batch_sizes(LoadParameters("m"), 8192) == (2048, 512)
     assert batch_sizes(LoadParameters("m"), 256) == (256, 256)
     assert batch_sizes(LoadParameters("m", embeddings=True), 500) == (2 * CONTEXT_UNIT, 2 * CONTEXT_UNIT)
-
-
-@pytest.mark.parametrize(
-    ("options", "heads", "n_ctx", "plain"),
-    [
-        ({}, 9, 8192, True),
-        ({}, 32, 32768, False),
-        ({"flash_attn": "on"}, 9, 8192, False),
-        ({"cache_type_v": "q8_0"}, 9, 8192, False),
-        ({"embeddings": True}, 9, 8192, False),
-    ],
-)
-def test_plain_attention_where_its_matrix_is_small(
-    options: dict[str, object], heads: int, n_ctx: int, plain: bool
-) -> None:
-    parameters = LoadParameters("m", **options)  # type: ignore[arg-type]
-    assert wants_plain_attention(parameters, heads, n_ctx, 512) is plain
 
 
 def test_the_shelf_takes_a_small_share() -> None:
