@@ -80,6 +80,8 @@ class Engine:
         self._draft_model: DraftModel | None = None
         self.projector: Projector | None = None
         self.media: MediaStage | None = None
+        self._threads = threads
+        self._encoding = False
         progress("weights", 0.0)
         self.model = Model(parameters, log, lambda fraction: progress("weights", fraction))
         try:
@@ -197,9 +199,22 @@ class Engine:
 
     def set_threads(self, threads: Threads) -> None:
         """From the next step on."""
-        self.context.set_threads(threads.single, threads.batch)
+        self._threads = threads
+        self._apply_threads()
+
+    def share_cores(self) -> None:
+        """Leave half of the cores to the media thread while it encodes: it has all of them while nothing decodes."""
+        encoding = self.media is not None and self.media.busy
+        if encoding != self._encoding:
+            self._encoding = encoding
+            self._apply_threads()
+
+    def _apply_threads(self) -> None:
+        divisor = 2 if self._encoding else 1
+        single, batch = (max(1, count // divisor) for count in (self._threads.single, self._threads.batch))
+        self.context.set_threads(single, batch)
         if self._draft_model is not None:
-            self._draft_model.set_threads(threads.single, threads.batch)
+            self._draft_model.set_threads(single, batch)
 
     def close(self) -> None:
         if self.media is not None:

@@ -129,8 +129,9 @@ class Worker:
                 self._wake("a request came while it slept")
             self._take(self._inbox.popleft())
         loop = self._loop
-        if loop is None:
+        if loop is None or self._engine is None:
             return False
+        self._engine.share_cores()
         try:
             stepped = loop.step()
         except EngineFailure as failure:
