@@ -108,3 +108,17 @@ class InfillPrompt(Struct, frozen=True, tag="infill", omit_defaults=True):
 
 
 Prompt = ChatPrompt | TextPrompt | MixedPrompt | InfillPrompt
+
+
+def has_media(prompt: Prompt) -> bool:
+    """Whether images or sounds come with a prompt."""
+    if isinstance(prompt, TextPrompt):
+        return bool(prompt.media)
+    if not isinstance(prompt, ChatPrompt):
+        return False
+    return any(
+        not isinstance(part, TextPart)
+        for message in prompt.messages
+        if isinstance(message.content, tuple)
+        for part in message.content
+    )

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 from msgspec import Struct
 
+from protocol.chat import has_media
 from protocol.codec import Work, encode
 from protocol.errors import ErrorKind, WireError
 from protocol.generate import Generate
@@ -27,7 +28,7 @@ from router.supervision.owner import Owner
 from router.transport.encoder import Encoder
 from router.transport.stream import CAPACITY, RequestStream
 
-VOCABULARY_WORK = (Tokenize, Detokenize, ApplyTemplate, CountTokens)
+VOCABULARY_WORK = (Tokenize, Detokenize, ApplyTemplate)
 
 
 class Options(Struct, frozen=True):
@@ -241,7 +242,9 @@ class Inference:
 
 
 def needs_weights(work: Work) -> bool:
-    """Tokens and templates need the vocabulary alone, which a sleeping worker has."""
+    """Tokens and templates need the vocabulary alone, which a sleeping worker has; images need the projector."""
+    if isinstance(work, CountTokens):
+        return has_media(work.prompt)
     return not isinstance(work, VOCABULARY_WORK)
 
 

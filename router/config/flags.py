@@ -53,6 +53,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(("--ssl-key-file",), _S, "ssl_key_file", v.path, "FILE", "LLAMA_ARG_SSL_KEY_FILE", "TLS key (PEM)."),
     Option(("--ssl-cert-file",), _S, "ssl_cert_file", v.path, "FILE", "LLAMA_ARG_SSL_CERT_FILE", "TLS certificate (PEM)."),
     Option(("--body-limit",), _S, "body_limit", v.size, "SIZE", help="Largest request body."),
+    Option(("--media-urls",), _S, "media_urls", v.boolean, help="Fetch images that clients name by http(s) addresses of the public internet.", off=("--no-media-urls",)),
     Option(("--connection-limit",), _S, "connection_limit", v.integer(1), "N", help="Connections at most."),
     # Which models there are
     Option(("-m", "--model"), _F, "model", v.path, "FILE", "LLAMA_ARG_MODEL", "Serve this one GGUF file."),

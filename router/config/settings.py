@@ -32,6 +32,8 @@ class Settings(Struct, frozen=True):
     """Empty: loopback origins and app schemes; `*`: any."""
     public_metrics: bool = False
     body_limit: int = 64 << 20
+    media_urls: bool = False
+    """Whether images behind public addresses are fetched."""
     connection_limit: int = 2_048
 
     # Which models there are

@@ -41,7 +41,7 @@ class Messages:
         wanted = request.format
         work = generate(
             request,
-            chat_prompt(request, model.request),
+            await self._services.with_files(chat_prompt(request, model.request), model),
             model,
             stop=stop,
             constraint=None if wanted is None else schema_constraint(bytes(wanted.schema), "output_format.schema"),
@@ -54,7 +54,8 @@ class Messages:
     async def count_tokens(self, call: Call) -> Response:
         request = decode(_request, await call.body())
         model = self._services.model(call, request.model)
-        work = count(chat_prompt(request, model.request), model)
+        prompt = await self._services.with_files(chat_prompt(request, model.request), model)
+        work = count(prompt, model)
         return self._services.answer(call, sse.random_id("cnt_"), model, work, SingleBody(_count, Dialect.ANTHROPIC))
 
 

@@ -11,7 +11,7 @@ from protocol.chat import ChatMessage, ChatPrompt, ContentPart, ImagePart, TextP
 from router.config.traits import RequestDefaults
 from router.http.errors import invalid
 from router.http.fields import GenerationFields, absent, present
-from router.http.media import media_bytes
+from router.http.media import image_part
 
 
 class TextBlock(Struct, tag="text"):
@@ -202,7 +202,7 @@ def _content(parts: list[ContentPart]) -> str | tuple[ContentPart, ...] | None:
 def _image(block: ImageBlock, path: str) -> ImagePart:
     source = block.source
     encoded = source.data if isinstance(source, Base64Source) else source.url
-    return ImagePart(media_bytes(encoded, f"{path}.source"))
+    return image_part(encoded, f"{path}.source")
 
 
 def _result(block: ToolResultBlock, path: str) -> ChatMessage:

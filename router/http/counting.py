@@ -37,14 +37,16 @@ class TokenCounters:
     async def chat(self, call: Call) -> Response:
         request = decode(_chat, await call.body())
         model = self._services.model(call, request.model)
-        work = count(chat_prompt(request, model.request), model)
+        prompt = await self._services.with_files(chat_prompt(request, model.request), model)
+        work = count(prompt, model)
         return self._services.answer(call, sse.random_id("cnt-"), model, work, SingleBody(_count))
 
     async def responses(self, call: Call) -> Response:
         request = decode(_responses, await call.body())
         model = self._services.model(call, request.model)
         history = self._services.responses.history(request.previous_response_id, owner_of(call))
-        work = count(responses_prompt(request, model.request, history), model)
+        prompt = await self._services.with_files(responses_prompt(request, model.request, history), model)
+        work = count(prompt, model)
         return self._services.answer(call, sse.random_id("cnt-"), model, work, SingleBody(_count))
 
 

@@ -13,7 +13,7 @@ from protocol.text import CountTokens
 from router.config.model import Model
 from router.http.errors import invalid
 from router.http.fields import GenerationFields, LoraField, Strings
-from router.http.media import check_modalities
+from router.http.media import check_files
 from router.http.sampling import sampling
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ def generate(
 
     `constraint` is what the dialect's own fields ask for; it may not meet a `grammar` or `json_schema` beside it.
     """
-    check_modalities(prompt, model)
+    check_files(prompt, model)
     defaults = model.request
     parameters = sampling(fields, defaults.sampling, n_probs)
     if constraint is not None:
@@ -68,7 +68,7 @@ def generate(
 
 def count(prompt: Prompt, model: Model) -> CountTokens:
     """The work of counting a prompt's tokens."""
-    check_modalities(prompt, model)
+    check_files(prompt, model)
     return CountTokens(request=0, prompt=prompt)
 
 

@@ -1,24 +1,61 @@
-"""Images and audio inside a JSON body: data URLs and bare base64."""
+"""Images and audio of a request: data URLs, bare base64, and addresses where these are fetched."""
 
 from __future__ import annotations
 
 import binascii
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
-from protocol.chat import AudioPart, ChatPrompt, ContentPart, Prompt, TextPart, TextPrompt
+import msgspec
+
+from protocol.chat import AudioPart, ChatPrompt, ContentPart, ImagePart, Prompt, TextPart, TextPrompt
 from router.config.model import Model
 from router.http.errors import invalid
 
-SCHEMES = ("http://", "https://", "file://")
+REMOTE = ("http://", "https://")
+SCHEMES = (*REMOTE, "file://")
+
+Fetch = Callable[[str, str], Awaitable[bytes]]
+"""The file behind an address, which came in a field."""
+
+
+NOT_FETCHED = "{param}: addresses are not fetched; send the file as a data: URL with base64"
+
+
+class RemoteImage(ImagePart, frozen=True, tag="image"):
+    """An image whose file is behind an address; `param` is the field that it came in. Never sent to a worker."""
+
+    url: str = ""
+    param: str = ""
+
+
+def image_part(url: str, param: str) -> ImagePart:
+    """An image by its `data:` URL, by base64 alone, or by an address."""
+    if url.lower().startswith(REMOTE):
+        return RemoteImage(b"", url, param)
+    return ImagePart(media_bytes(url, param))
+
+
+async def with_files(prompt: ChatPrompt, fetch: Fetch) -> ChatPrompt:
+    """The prompt with the files that were behind addresses. Raises a 400 `ApiError`."""
+    messages = []
+    for message in prompt.messages:
+        if isinstance(message.content, tuple) and any(isinstance(part, RemoteImage) for part in message.content):
+            parts = [
+                ImagePart(await fetch(part.url, part.param)) if isinstance(part, RemoteImage) else part
+                for part in message.content
+            ]
+            message = msgspec.structs.replace(message, content=tuple(parts))
+        messages.append(message)
+    return msgspec.structs.replace(prompt, messages=tuple(messages))
 
 
 def media_bytes(url: str, param: str) -> bytes:
     """The file behind a `data:` URL or a bare base64 string.
 
-    Addresses are refused: the gateway opens no connection and no file on a client's word.
+    Addresses are refused: the gateway opens no file on a client's word.
     """
-    if url.startswith(SCHEMES):
-        raise invalid(f"{param}: addresses are not fetched; send the file as a data: URL with base64", param)
+    if url.lower().startswith(SCHEMES):
+        raise invalid(NOT_FETCHED.format(param=param), param)
     encoded = url
     if url.startswith("data:"):
         head, comma, encoded = url.partition(",")
@@ -31,6 +68,14 @@ def media_bytes(url: str, param: str) -> bytes:
     if not data:
         raise invalid(f"{param}: the file is empty", param)
     return data
+
+
+def check_files(prompt: Prompt, model: Model) -> None:
+    """Refuse what must not reach a worker. Raises a 400 `ApiError`."""
+    check_modalities(prompt, model)
+    for part, _ in _files(prompt):
+        if isinstance(part, RemoteImage):
+            raise invalid(NOT_FETCHED.format(param=part.param), part.param)
 
 
 def check_modalities(prompt: Prompt, model: Model) -> None:

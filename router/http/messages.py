@@ -7,10 +7,10 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from protocol.chat import AudioPart, ChatMessage, ContentPart, ImagePart, TextPart, Tool, ToolCall
+from protocol.chat import AudioPart, ChatMessage, ContentPart, TextPart, Tool, ToolCall
 from router.http.errors import invalid
 from router.http.fields import absent, present
-from router.http.media import media_bytes
+from router.http.media import image_part, media_bytes
 
 
 class TextContent(Struct, tag="text"):
@@ -127,7 +127,7 @@ def _part(part: Content, path: str) -> ContentPart:
             return TextPart(text)
         case ImageContent(image_url=image):
             url = image if isinstance(image, str) else image.url
-            return ImagePart(media_bytes(url, f"{path}.image_url"))
+            return image_part(url, f"{path}.image_url")
         case AudioContent(input_audio=audio):
             return AudioPart(media_bytes(audio.data, f"{path}.input_audio"), format=audio.format or "")
 

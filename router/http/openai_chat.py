@@ -33,7 +33,7 @@ class ChatCompletions:
         model = self._services.model(call, request.model)
         work = generate(
             request,
-            chat_prompt(request, model.request),
+            await self._services.with_files(chat_prompt(request, model.request), model),
             model,
             n_probs=n_probs(request),
             constraint=constraint(request.response_format),

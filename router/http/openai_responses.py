@@ -42,7 +42,7 @@ class Responses:
             request.max_tokens = request.max_output_tokens
         work = generate(
             request,
-            responses_prompt(request, model.request, history),
+            await self._services.with_files(responses_prompt(request, model.request, history), model),
             model,
             n_probs=max(request.top_logprobs or 0, 0),
             constraint=text_constraint(request),

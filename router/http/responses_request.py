@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from protocol.chat import AudioPart, ChatMessage, ChatPrompt, ContentPart, ImagePart, TextPart, Tool, ToolCall
+from protocol.chat import AudioPart, ChatMessage, ChatPrompt, ContentPart, TextPart, Tool, ToolCall
 from protocol.sampling import Constraint, JsonSchema
 from router.config.traits import RequestDefaults
 from router.http.chat_request import Kwargs, reasoning_format, template_variables
@@ -15,7 +15,7 @@ from router.http.decoding import decode_part
 from router.http.errors import invalid
 from router.http.fields import GenerationFields, Limit, Positive, absent, present
 from router.http.generation import pick
-from router.http.media import media_bytes
+from router.http.media import image_part, media_bytes
 from router.http.messages import InputAudio
 from router.http.sampling import schema_constraint
 
@@ -196,7 +196,7 @@ def _part(part: Part, path: str) -> ContentPart:
         case InputImage(image_url=url):
             if url is None:
                 raise invalid(f"{path}.image_url: a data: URL is needed, files are not kept here", f"{path}.image_url")
-            return ImagePart(media_bytes(url, f"{path}.image_url"))
+            return image_part(url, f"{path}.image_url")
         case InputSound(input_audio=audio):
             return AudioPart(media_bytes(audio.data, f"{path}.input_audio"), format=audio.format or "")
 

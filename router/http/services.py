@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from protocol.chat import ChatPrompt
 from protocol.codec import Work
 from protocol.download import DownloadChoice, JobState
 from protocol.errors import ErrorKind, WireError
@@ -23,6 +24,8 @@ from router.http.call import Call
 from router.http.conversations import Conversations
 from router.http.download_entries import job_entry, model_entries
 from router.http.errors import ApiError, from_wire, invalid, model_not_found
+from router.http.media import check_modalities, with_files
+from router.http.remote_media import RemoteMedia
 from router.http.responses_store import ResponseStore
 from router.inference import Inference, Options, Provide, Ticket
 from router.metrics.exposition import Metrics
@@ -82,6 +85,14 @@ class Services:
         """Raise `ApiError` 503 for a model whose configuration or file is known to be wrong."""
         if model.error:
             raise from_wire(WireError(ErrorKind.LOAD_FAILED, f"model '{model.id}' cannot be loaded: {model.error}"))
+
+    async def with_files(self, prompt: ChatPrompt, model: Model) -> ChatPrompt:
+        """The prompt with the files behind addresses in it, where those are fetched. Raises `ApiError` 400."""
+        check_modalities(prompt, model)
+        if not self.settings.media_urls:
+            return prompt
+        remote = RemoteMedia(model.worker.media_limit_bytes, self.settings.body_limit)
+        return await with_files(prompt, remote.fetch)
 
     def lookup(self, name: str) -> Model | None:
         """The model that has this name, None if none has."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import concurrent.futures
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -202,3 +203,19 @@ def test_a_chat_about_a_sound(client: openai.OpenAI) -> None:
     answer = client.chat.completions.create(model="hearing", messages=question("the dog", sound), max_tokens=4)
     assert answer.usage is not None
     assert answer.usage.prompt_tokens > SOUND_TOKENS
+
+
+def test_addresses_inside_the_network_are_never_fetched(tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    (folder / "seeing").mkdir(parents=True)
+    factory.language_model(folder / "seeing" / "model.gguf")
+    factory.projector(folder / "seeing" / "mmproj-model.gguf")
+    with running(tmp_path / "home", "--models-dir", str(folder), "--media-urls") as started:
+        for host in (started.url, "http://localhost", "http://[::1]", "http://169.254.169.254"):
+            url = {"type": "image_url", "image_url": {"url": f"{host}/x.png"}}
+            body = {"model": "seeing", "messages": question("the dog", url)}
+            answer = httpx.post(f"{started.url}/v1/chat/completions", json=body, timeout=60)
+            assert answer.status_code == 400
+            error = answer.json()["error"]
+            assert error["param"] == "messages[0].content[1].image_url"
+            assert "public internet" in error["message"] or "usual ports" in error["message"]
