@@ -33,10 +33,14 @@ class WhileConnected:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        task = self._task
         self._watch.cancel()
+        # The watch ends with a traceback that holds this object: a reference back would keep both until the next
+        # collection of cycles, and with them all that belongs to the request.
+        del self._watch, self._task
         if self._gone and isinstance(error, asyncio.CancelledError):
             # Somebody else's cancellation, if there is one besides ours, goes on.
-            if self._task.uncancel() > 0:
+            if task.uncancel() > 0:
                 return
             raise ClientGone from None
 
