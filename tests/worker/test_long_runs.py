@@ -59,17 +59,26 @@ def test_lookup_changes_no_text_and_saves_steps(tmp_path: Path, load: conftest.L
 
 
 def test_a_draft_model_changes_no_text_and_saves_steps(tmp_path: Path, load: conftest.Load) -> None:
+    """The model drafts for itself, so that nearly every guess is right; whether it guesses at all is a matter of time
+    that only the machine knows, and here must happen at least once."""
     path = factory.language_model(tmp_path / "tiny.gguf")
     plain = load(path, ctx_size=1024)
     quick = load(path, ctx_size=1024, draft=DraftSpec(kind="model", model_path=str(path), n_max=4, p_min=0.0))
     expected, _ = plain.generate(request(plain, max_tokens=100))
-    works = [request(quick, max_tokens=100) for _ in range(3)]
-    for work in works:
-        quick.ask(work)
-    for work in works:
-        completed = quick.completed(work.request)
-        assert quick.text(work.request) == expected
-        assert completed.timings.draft_n_accepted > 0.7 * completed.timings.draft_n
+    drafted = accepted = 0
+    for _ in range(10):
+        works = [request(quick, max_tokens=100) for _ in range(3)]
+        for work in works:
+            quick.ask(work)
+        for work in works:
+            completed = quick.completed(work.request)
+            assert quick.text(work.request) == expected
+            drafted += completed.timings.draft_n
+            accepted += completed.timings.draft_n_accepted
+        if drafted:
+            break
+    assert drafted
+    assert accepted > 0.9 * drafted
 
 
 def test_a_draft_model_must_speak_the_same_vocabulary(tmp_path: Path) -> None:
