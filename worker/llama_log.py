@@ -20,6 +20,8 @@ _STDERR = 2
 PROJECTOR = 1
 """What the engine gives back with the lines of a projector: its buffers are not those of the model's context."""
 _installed: list[object] = []
+_ENCODER = re.compile(r"CLIP using (\S+) backend")
+_ENCODER_SIZE = re.compile(r"model size:\s+([\d.]+) MiB")
 _BUFFER = re.compile(r"(\S+)\s+(model|KV|RS|compute|output)\s+buffer size\s*=\s*([\d.]+) MiB")
 
 
@@ -35,6 +37,7 @@ class EngineLog:
         self._level = 0
         self._errors: deque[str] = deque(maxlen=KEPT_LINES)
         self._buffers: dict[tuple[str, str], int] = {}
+        self._encoder_device = "host"
         self.callback = llama_cpp.llama_log_callback(self._take)
 
     def install(self) -> None:
@@ -57,7 +60,7 @@ class EngineLog:
             found.append(
                 DeviceMemory(
                     device=device,
-                    weights=of.get("model", 0),
+                    weights=of.get("model", 0) + of.get("encoder", 0),
                     context=of.get("KV", 0) + of.get("RS", 0),
                     compute=of.get("compute", 0) + of.get("output", 0) + of.get("projector", 0),
                 )
@@ -85,17 +88,35 @@ class EngineLog:
                     self._errors.append(line.strip())
                 elif buffer := _BUFFER.search(line):
                     self._count_buffer(buffer, source == PROJECTOR)
+                elif source == PROJECTOR:
+                    self._count_encoder(line)
                 _write(line)
+
+    def _count_encoder(self, line: str) -> None:
+        """A projector says which device it is on, then how large each of its encoders is."""
+        if device := _ENCODER.search(line):
+            self._encoder_device = _device(device[1])
+        elif size := _ENCODER_SIZE.search(line):
+            key = (self._encoder_device, "encoder")
+            self._buffers[key] = self._buffers.get(key, 0) + _bytes(size[1])
 
     def _count_buffer(self, match: re.Match[str], of_projector: bool) -> None:
         name, kind, mebibytes = match.groups()
         if of_projector:
             kind = "projector"
-        device = "host" if name.startswith(("CPU", "AMX")) or name.endswith("_Host") else name
-        key = (device, kind)
+        key = (_device(name), kind)
         # A compute buffer is announced again whenever it is reserved anew; the others are further buffers.
-        size = round(float(mebibytes) * (1 << 20))
+        size = _bytes(mebibytes)
         self._buffers[key] = size if kind in ("compute", "projector") else self._buffers.get(key, 0) + size
+
+
+def _device(name: str) -> str:
+    """The device of a buffer or backend of the engine: all of main memory is one."""
+    return "host" if name.startswith(("CPU", "AMX")) or name.endswith("_Host") else name
+
+
+def _bytes(mebibytes: str) -> int:
+    return round(float(mebibytes) * (1 << 20))
 
 
 def _write(line: str) -> None:

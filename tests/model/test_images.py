@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,10 @@ from tests import factory
 from tests.factory.media import png, png_of
 from tests.factory.projector import IMAGE_TOKENS
 from tests.worker.local_wire import LocalWorker
+from worker.llama_log import EngineLog
+from worker.llama_model import Model
+from worker.llama_projector import Projector
+from worker.media_error import MediaError
 
 pytestmark = pytest.mark.model
 
@@ -301,3 +306,43 @@ def test_a_projector_of_another_size_is_refused_with_both_numbers(files: tuple[P
     worker = LocalWorker()
     with pytest.raises(AssertionError, match=r"64.*96"):
         worker.load(LoadParameters(str(files[0]), str(wrong), ctx_size=512), WorkerSettings(threads=1))
+
+
+def test_an_image_that_many_ask_about_at_once_is_encoded_and_computed_once(worker: LocalWorker) -> None:
+    works = [chat(worker, turn("the dog " * 30, ONE, "the cat", f"number {n}")) for n in range(4)]
+    for work in works:
+        worker.ask(work)
+    cached = [worker.completed(work.request).usage.cached_tokens for work in works]
+    assert misses(worker) == 1
+    assert sum(count > 30 + IMAGE_TOKENS for count in cached) == 3
+
+
+def test_several_choices_share_an_image(worker: LocalWorker) -> None:
+    work = chat(worker, turn("the dog", ONE, "the cat"), n=3)
+    _, completed = worker.generate(work)
+    assert len(completed.choices) == 3
+    assert len({worker.text(work.request, index) for index in range(3)}) == 1
+
+
+def test_mutated_files_are_read_or_refused(files: tuple[Path, Path]) -> None:
+    """The decoders are the engine's: a file must not end the process, whatever is in it."""
+    log = EngineLog()
+    log.install()
+    model = Model(LoadParameters(str(files[0])), log)
+    projector = Projector(model, str(files[1]), 1, False, log)
+    numbers = random.Random(1)
+    outcomes = {"read": 0, "refused": 0}
+    for _ in range(400):
+        data = bytearray(png(numbers.randint(1, 60), numbers.randint(1, 60)))
+        for _ in range(numbers.choice((0, 1, 2, 8))):
+            data[numbers.randrange(len(data))] = numbers.choice((0, 1, 127, 255))
+        if numbers.random() < 0.2:
+            del data[numbers.randrange(len(data)) :]
+        try:
+            assert projector.encode(bytes(data), lambda: False) is not None
+            outcomes["read"] += 1
+        except MediaError:
+            outcomes["refused"] += 1
+    projector.close()
+    model.close()
+    assert min(outcomes.values()) > 50
