@@ -56,6 +56,7 @@ class MediaStage:
         """The first one is being encoded."""
         self._stopping = False
         self._n_files = 0
+        self._seconds = 0
         self._thread = threading.Thread(target=self._run, name="media", daemon=True)
         self._thread.start()
 
@@ -64,8 +65,14 @@ class MediaStage:
         return bool(self._requests)
 
     def pulse(self) -> int:
-        """Moves while files are encoded: an encoder computes for minutes on a slow machine and says nothing."""
-        return self._n_files + (int(time.process_time()) if self.busy else 0)
+        """Grows while a file is encoded: an encoder computes for minutes on a slow machine and says nothing.
+
+        It counts files, and seconds of the thread's own computing.
+        """
+        if self.busy and self._thread.is_alive():
+            clock = time.pthread_getcpuclockid(self._thread.ident or 0)
+            self._seconds = int(time.clock_gettime(clock))
+        return self._n_files + self._seconds
 
     def submit(self, ready: Waiting) -> None:
         with self._changed:
