@@ -14,6 +14,7 @@ from protocol.errors import ErrorKind
 from protocol.generate import Completed, Generate, Parked
 from protocol.load import Loaded, LoadParameters, WorkerSettings
 from protocol.sampling import SamplingParameters
+from protocol.slots import SlotAction, SlotActionDone
 from tests import factory
 from tests.factory import reference
 from tests.factory.media import png, wav
@@ -111,6 +112,30 @@ def test_a_parked_answer_goes_on(worker: LocalWorker, kind: str) -> None:
     begun = worker.text(work.request)
     rest, _ = worker.generate(about(worker, part, max_tokens=60, resume=answer.resume))
     assert begun + rest == whole
+
+
+def test_a_slot_with_a_file_is_saved_and_restored(files: tuple[Path, Path], kind: str, tmp_path: Path) -> None:
+    """In another process as well: tokens and positions are in the state's file, embeddings come with the request."""
+    part = KINDS[kind][2]
+    parameters = LoadParameters(str(files[0]), str(files[1]), ctx_size=1024, slots=1, flash_attn="on")
+    settings = WorkerSettings(threads=1, slot_save_path=str(tmp_path), load_key="key")
+    answers = []
+    for action in ("save", "restore"):
+        worker = LocalWorker()
+        worker.load(parameters, settings)
+        if action == "save":
+            worker.generate(about(worker, part, max_tokens=4))
+        request = worker.new_request()
+        worker.ask(SlotAction(request, 0, action, "slot"))
+        done = worker.answer(request)
+        assert isinstance(done, SlotActionDone)
+        assert done.n_tokens > 50
+        answers.append(first_token(worker, about(worker, part)))
+        worker.stop()
+    (before, _), (after, completed) = answers
+    assert completed.usage.cached_tokens > 50 or kind == "gemma", "its state is that of the whole text, which is longer"
+    common = before.keys() & after.keys()
+    assert max(abs(before[token] - after[token]) for token in common) < NOISE
 
 
 def test_modalities_are_known_and_the_other_ones_refused(worker: LocalWorker, kind: str) -> None:
