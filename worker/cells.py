@@ -71,6 +71,20 @@ class CellLedger:
             position += run.length
         self._runs[target] = shared
 
+    def hand_over(self, source: int, target: int, start: int) -> None:
+        """Give the cells of `source` from position `start` on, which nobody shares, to `target`, behind its own."""
+        self._split(source, start)
+        kept: list[_Run] = []
+        given: list[_Run] = []
+        position = 0
+        for run in self._runs.get(source, ()):
+            (kept if position < start else given).append(run)
+            position += run.length
+        for run in given:
+            run.owners = {target}
+        self._runs[source] = kept
+        self._runs.setdefault(target, []).extend(given)
+
     def truncate(self, sequence: int, length: int) -> None:
         """Let go of everything from position `length` on."""
         self._split(sequence, length)

@@ -105,6 +105,7 @@ class Engine:
                 divisible=not self.has_states,
                 shelf=Shelf(shelf_bytes(available_memory(), load.settings.shelf_bytes), not self.has_states),
                 idle_cells=None if has_gpu() else IDLE_CELLS,
+                movable=self.context.can_shift,
             )
             self.fingerprint = f"{load.settings.load_key}, {self.context.n_ctx} cells, {build()}"
             self.kept = self._open_kept(load)

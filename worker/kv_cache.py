@@ -8,12 +8,17 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from worker.cells import CellLedger
-from worker.media_tokens import border, position
+from worker.media_tokens import border, is_media, position
 from worker.prefix import RadixTree
+from worker.reuse import Chunk, reusable_chunks
 from worker.shelf import Entry, Namespace, Shelf, StateLost
 
 FETCH_GAIN = 32
 """Tokens that fetching a state from the shelf must save."""
+DONORS = 4
+"""Idle sequences that are searched for parts of a prompt."""
+_MOVED = (-1, 1.0)
+"""Marks the namespace of sequences that were put together from parts of others: no adapter has this number."""
 
 
 class SequenceMemory(Protocol):
@@ -71,8 +76,11 @@ class KvCache:
         divisible: bool = True,
         shelf: Shelf | None = None,
         idle_cells: int | None = None,
+        movable: bool = False,
     ) -> None:
         self.divisible = divisible
+        self.movable = movable and divisible
+        """Whether cells can take other positions."""
         self.cells = CellLedger(n_cells)
         self.shelf = Shelf(0, divisible) if shelf is None else shelf
         self._idle_cells = n_cells if idle_cells is None else idle_cells
@@ -164,8 +172,11 @@ class KvCache:
         return True
 
     def keep(self, sequence: int, tokens: Sequence[int]) -> None:
-        """Put a copy of what a sequence has in the cache on the shelf; `tokens` are those."""
-        if self.shelf.budget:
+        """Put a copy of what a sequence has in the cache on the shelf; `tokens` are those.
+
+        Not of one that was put together: nobody would find it there.
+        """
+        if self.shelf.budget and _MOVED not in self._namespaces[sequence]:
             self.shelf.put(tokens, self._namespaces[sequence], lambda start: self._save(sequence, start))
 
     def _save(self, sequence: int, start: int) -> bytes:
@@ -260,6 +271,55 @@ class KvCache:
         self.cells.truncate(sequence, length)
         return True
 
+    def reuse(self, sequence: int, prompt: Sequence[int], match: Match, least: int) -> int:
+        """As `adopt`, and more of the prompt from an idle sequence that has parts of it elsewhere, which is used up.
+
+        Parts have `least` tokens or more. They are moved together, though their values were computed with what stood
+        between them in sight: from here on only those who ask for the same may use them. Returns the prefix's length.
+        """
+        donor, start, chunks = self._donor(prompt, self._namespaces[sequence], match, least)
+        if not chunks:
+            self.adopt(sequence, match)
+            return match.length
+        if start:
+            self.adopt(sequence, match)
+        self._memory.share_from(donor, sequence, start)
+        self.cells.hand_over(donor, sequence, start)
+        self.drop(donor)
+        at = end = start
+        for where, length in chunks:
+            if gap := where - at:
+                self._memory.shift(sequence, end, end + gap)
+                self.cells.remove(sequence, end, end + gap)
+            at = where + length
+            end += length
+        self._memory.truncate(sequence, end)
+        self.cells.truncate(sequence, end)
+        self._namespaces[sequence] = moved(self._namespaces[sequence])
+        self._tree.insert(sequence, prompt, self._namespaces[sequence])
+        return end
+
+    def _donor(
+        self, prompt: Sequence[int], namespace: Namespace, match: Match, least: int
+    ) -> tuple[int, int, list[Chunk]]:
+        """The idle sequence that has most of a prompt beyond its prefix, from where on, and what.
+
+        That may be the prefix's source, or one of the last few, also of those that were put together themselves.
+        """
+        kin = [s for s in self._idle if moved(self._namespaces[s]) == moved(namespace)]
+        best: tuple[int, int, list[Chunk]] = (-1, 0, [])
+        most = match.length
+        for donor in kin[-DONORS:]:
+            cached = self.tokens(donor)[: self.decoded(donor)]
+            start = match.length if donor == match.source else 0
+            if not self.cells.owns_from(donor, start) or any(map(is_media, cached)):
+                continue
+            chunks = reusable_chunks(cached, prompt, start, least)
+            total = start + sum(length for _, length in chunks)
+            if total > most:
+                most, best = total, (donor, start, chunks)
+        return best
+
     def shift(self, sequence: int, start: int, stop: int) -> None:
         """Remove a range of a running sequence's tokens and move the rest down; the range and the rest are not shared.
 
@@ -353,6 +413,11 @@ class KvCache:
         if sequence in self._idle:
             del self._idle[sequence]
             self._idle[sequence] = None
+
+
+def moved(namespace: Namespace) -> Namespace:
+    """The namespace of sequences that were put together from those of another."""
+    return namespace if _MOVED in namespace else (*namespace, _MOVED)
 
 
 def _same_beginning(left: Sequence[int], right: Sequence[int]) -> bool:

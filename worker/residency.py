@@ -89,17 +89,26 @@ class Residency:
                 return False
         sequence.waits_for = None
         sequence.id = self.cache.begin(sequence.tokens, sequence.namespace)
-        self.cache.adopt(sequence.id, match)
+        length = self._adopt(sequence, match)
         self.cache.trim()
-        sequence.n_past = sequence.n_skipped = match.length
+        sequence.n_past = sequence.n_skipped = length
         if not sequence.began:
             sequence.began = self._clock()
-            sequence.n_cached = min(match.length, sequence.n_prompt)
+            sequence.n_cached = min(length, sequence.n_prompt)
             self._tally.cached += sequence.n_cached
         if self._ends_before_last(sequence):
             sequence.borders.add(border(sequence.tokens, len(sequence.tokens) - 1))
         self.changed = True
         return True
+
+    def _adopt(self, sequence: Sequence, match: Match) -> int:
+        """Take over what the cache has of a prompt; its length."""
+        message = sequence.prepared.message
+        wants_more = message.cache_prompt and message.cache_reuse > 0 and self._share_prompts
+        if wants_more and self.cache.movable and sequence.media is None:
+            return self.cache.reuse(sequence.id, sequence.tokens, match, message.cache_reuse)
+        self.cache.adopt(sequence.id, match)
+        return match.length
 
     def _ends_before_last(self, sequence: Sequence) -> bool:
         """Whether the last token of a prompt is computed alone.
@@ -189,7 +198,7 @@ class Residency:
                 self.cache.drop(sequence.id)
             else:
                 tokens = sequence.tokens[: self._settled_length(sequence)]
-                self._slot_files.last[sequence.slot] = (tuple(tokens), sequence.namespace)
+                self._slot_files.last[sequence.slot] = (tuple(tokens), self.cache.namespace(sequence.id))
                 self.cache.settle(sequence.id, tokens)
             sequence.id = -1
         self.slots.clear(sequence)

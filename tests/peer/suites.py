@@ -270,6 +270,19 @@ KINDS: dict[str, Callable[..., Path]] = {
 }
 """Models whose cache is no plain one."""
 
+
+def _reused(first: str, second: str, least: int) -> Ask:
+    """The second of two prompts, with how many of its tokens were taken from the first."""
+
+    def ask(server: Server) -> Any:
+        common = {"temperature": 0.0, "n_predict": 8, "n_probs": 8, "cache_prompt": True, "id_slot": 0}
+        server.post("/completion", {**common, "prompt": f"{len(first)} {first}", "n_predict": 1})
+        answer = server.post("/completion", {**common, "prompt": f"{len(first)} {second}", "n_cache_reuse": least})
+        return {**logprobs(answer), "content": f"{answer['timings']['cache_n']} tokens from the cache"}
+
+    return ask
+
+
 INFILL: dict[str, Ask] = {
     "a gap": _infill(input_prefix="def hello(name):\n", input_suffix="\n    return text"),
     "a prompt in the gap": _infill(input_prefix="It was", input_suffix="in the house", prompt="a long day"),
@@ -297,6 +310,21 @@ SUITES: dict[str, Suite] = {
     "log-probabilities": Suite(
         _language,
         {prompt: _completion(prompt, logprobs, temperature=0.0, n_probs=10) for prompt in PROMPTS},
+    ),
+    "reuse": Suite(
+        lambda folder: (factory.language_model(folder / "tiny.gguf", sharpness=1.0), {**LOADED, "parallel": "1"}),
+        {
+            "a part is gone": _reused(
+                SYSTEM + "one two " * 20 + "what is the answer? ", SYSTEM + "what is the answer? ", 4
+            ),
+            "the beginning is gone": _reused("was it? " * 8 + SYSTEM, SYSTEM + "end", 8),
+            "two parts are gone": _reused(
+                "the man asked. " * 4 + "boys! " * 9 + SYSTEM + "girls! " * 9 + "it was long. " * 4,
+                "the man asked. " * 4 + SYSTEM + "it was long. " * 4 + "and",
+                6,
+            ),
+            "too little is left": _reused(SYSTEM + "one two three four", SYSTEM + "two three four", 50),
+        },
     ),
     "greedy": Suite(_batched, {SYSTEM + word: greedy(SYSTEM + word, cache=False) for word in LAST_WORDS}),
     **{

@@ -206,3 +206,34 @@ def test_ids_run_out_only_for_the_oldest_idle_sequence() -> None:
     fourth = bench.run([9, *PROMPT])
     assert fourth == sequences[0]
     assert bench.cache.idle_sequences == tuple(sequences[1:])
+
+
+def test_parts_of_an_idle_sequence_are_moved_together() -> None:
+    bench = Bench(movable=True)
+    head, gone, tail = PROMPT[:20], list(range(500, 530)), PROMPT[20:60]
+    bench.finish(head + gone + tail)
+    prompt = head + tail + [7, 8]
+    sequence = bench.cache.begin(prompt, ())
+    assert bench.cache.reuse(sequence, prompt, bench.cache.match(prompt, ()), 8) == 60
+    assert bench.memory.tokens(sequence) == head + tail
+    assert bench.cache.cells.used == bench.cache.cells.length(sequence) == 60
+    assert bench.cache.idle_sequences == ()
+    bench.cache.grew(sequence, 2)
+    bench.cache.settle(sequence, prompt)
+    assert bench.cache.match([*prompt, 9], ()).length == 0, "only those who ask for it get what was moved"
+    longer = [*prompt, 9, 10]
+    again = bench.cache.begin(longer, ())
+    assert bench.cache.reuse(again, longer, bench.cache.match(longer, ()), 8) == 62
+
+
+def test_parts_that_others_share_stay_where_they_are() -> None:
+    bench = Bench(movable=True)
+    whole = PROMPT[:20] + list(range(500, 530)) + PROMPT[20:60]
+    bench.finish(whole)
+    other = bench.cache.begin([*whole, 1], ())
+    bench.cache.adopt(other, bench.cache.match([*whole, 1], ()))
+    prompt = [*PROMPT[:60], 7]
+    sequence = bench.cache.begin(prompt, ())
+    assert bench.cache.reuse(sequence, prompt, bench.cache.match(prompt, ()), 8) == 20
+    assert bench.memory.tokens(sequence) == PROMPT[:20]
+    assert bench.memory.tokens(other) == whole
