@@ -179,7 +179,7 @@ class Engine:
     def _open_projector(
         self, parameters: LoadParameters, threads: Threads, log: EngineLog, progress: Progress
     ) -> Projector | None:
-        if not parameters.mmproj_path:
+        if not parameters.mmproj_path or parameters.embeddings:
             return None
         if not progress("projector", 0.0):
             raise LoadAborted(parameters.model_path)
@@ -321,7 +321,7 @@ def _check_usable(model: Model, parameters: LoadParameters) -> None:
     if model.has_encoder and model.has_decoder:
         raise LoadError(f"{model.path}: encoder-decoder models are not supported")
     if parameters.mmproj_path and parameters.embeddings:
-        raise UnusableParameter("mmproj: a model that is loaded for embeddings reads no images or sounds")
+        logger.warning("%s is not used: a model that is loaded for embeddings reads text alone", parameters.mmproj_path)
     if parameters.slots < 1:
         raise LoadError("parallel: there must be at least one slot", ExitCode.USAGE)
     if not model.has_decoder and not parameters.embeddings:

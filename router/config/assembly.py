@@ -144,7 +144,7 @@ class Assembler:
         if not parameters.ctx_size:
             chosen = choose_context(facts, parameters, bool(gpu), self._budget.get(gpu or HOST))
             parameters = msgspec.structs.replace(parameters, ctx_size=chosen)
-        projector = self._companion(parameters.mmproj_path, "mmproj")
+        projector = None if parameters.embeddings else self._companion(parameters.mmproj_path, "mmproj")
         if projector is not None:
             check_projector(facts, projector, parameters.model_path, parameters.mmproj_path)
         draft = self._companion(parameters.draft.model_path, "model")

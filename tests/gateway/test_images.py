@@ -36,6 +36,9 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     (folder / "hearing").mkdir()
     factory.language_model(folder / "hearing" / "model.gguf")
     factory.hearing_projector(folder / "hearing" / "mmproj-model.gguf")
+    (folder / "embedding").mkdir()
+    factory.embedding_model(folder / "embedding" / "model.gguf")
+    factory.projector(folder / "embedding" / "mmproj-model.gguf")
     with running(tmp_path_factory.mktemp("home"), "--models-dir", str(folder), "--ctx-size", "2048") as started:
         yield started
 
@@ -159,6 +162,14 @@ def test_a_projector_that_does_not_fit_is_told_with_both_numbers(http: httpx.Cli
     assert "96" in message
     assert "64" in message
     assert "mmproj-model.gguf" in message
+
+
+def test_a_model_for_embeddings_works_beside_a_projector(client: openai.OpenAI, http: httpx.Client) -> None:
+    """What is found in its folder is not used, and images are refused."""
+    answer = client.embeddings.create(model="embedding", input="the dog")
+    assert len(answer.data[0].embedding) == 32
+    entries = {entry["id"]: entry for entry in http.get("/models").json()["data"]}
+    assert entries["embedding"]["architecture"]["input_modalities"] == ["text"]
 
 
 def test_bad_images_are_refused_and_streams_go_on(client: openai.OpenAI) -> None:
