@@ -49,7 +49,15 @@ def language_model(
     return weights.finish()
 
 
-def grid_model(path: Path, *, seed: int = 1, n_ctx_train: int = 4096, n_layer: int = 2, n_embd: int = 64) -> Path:
+def grid_model(
+    path: Path,
+    *,
+    seed: int = 1,
+    n_ctx_train: int = 4096,
+    n_layer: int = 2,
+    n_embd: int = 64,
+    sharpness: float = 3.0,
+) -> Path:
     """A Qwen2-VL: positions of four sections (M-RoPE), which text has all alike."""
     n_ff, n_head, n_head_kv = 2 * n_embd, 4, 2
     head = n_embd // n_head
@@ -64,7 +72,7 @@ def grid_model(path: Path, *, seed: int = 1, n_ctx_train: int = 4096, n_layer: i
         weights.ones(f"blk.{i}.attn_norm.weight", n_embd)
         _attention_tensors(weights, i, n_embd, n_head, n_head_kv, head)
         _feed_forward(weights, i, n_embd, n_ff)
-    weights.output(vocabulary, n_embd, 3.0, NEVER)
+    weights.output(vocabulary, n_embd, sharpness, NEVER)
     return weights.finish()
 
 

@@ -11,6 +11,7 @@ from gguf import PoolingType
 
 from tests import factory
 from tests.factory.vocabulary import CONTROL_TOKENS, sentence_piece_vocabulary
+from tests.peer import media
 from tests.peer.servers import Server
 
 Body = dict[str, Any]
@@ -295,7 +296,17 @@ INFILL: dict[str, Ask] = {
     ),
 }
 
+
+def _with_projector(kind: str) -> Callable[[Path], Made]:
+    def make(folder: Path) -> Made:
+        model, projector = media.written(kind, folder)
+        return model, {**LOADED, "mmproj": str(projector)}
+
+    return make
+
+
 SUITES: dict[str, Suite] = {
+    **{f"files, {kind}": Suite(_with_projector(kind), media.asks(kind)) for kind in media.KINDS},
     "sampling": Suite(_language, _sampling()),
     "ending": Suite(
         _ending,
