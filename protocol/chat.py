@@ -10,16 +10,18 @@ class TextPart(Struct, frozen=True, tag="text", omit_defaults=True):
 
 
 class ImagePart(Struct, frozen=True, tag="image", omit_defaults=True):
-    """An encoded image (PNG, JPEG, …) as its file's bytes."""
+    """An encoded image (PNG, JPEG, …) as its file's bytes. `param` is the field of the request that it came in."""
 
     data: bytes
+    param: str = ""
 
 
 class AudioPart(Struct, frozen=True, tag="audio", omit_defaults=True):
-    """Encoded audio as its file's bytes; `format` is `wav` or `mp3`."""
+    """Encoded audio as its file's bytes; `format` is `wav` or `mp3`, `param` the field that it came in."""
 
     data: bytes
     format: str = ""
+    param: str = ""
 
 
 ContentPart = TextPart | ImagePart | AudioPart
@@ -110,15 +112,16 @@ class InfillPrompt(Struct, frozen=True, tag="infill", omit_defaults=True):
 Prompt = ChatPrompt | TextPrompt | MixedPrompt | InfillPrompt
 
 
-def has_media(prompt: Prompt) -> bool:
-    """Whether images or sounds come with a prompt."""
+def files_of(prompt: Prompt) -> tuple[ImagePart | AudioPart, ...]:
+    """The images and sounds that come with a prompt, in order."""
     if isinstance(prompt, TextPrompt):
-        return bool(prompt.media)
+        return tuple(part for part in prompt.media if not isinstance(part, TextPart))
     if not isinstance(prompt, ChatPrompt):
-        return False
-    return any(
-        not isinstance(part, TextPart)
+        return ()
+    return tuple(
+        part
         for message in prompt.messages
         if isinstance(message.content, tuple)
         for part in message.content
+        if not isinstance(part, TextPart)
     )

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 from msgspec import Struct
 
-from protocol.chat import has_media
+from protocol.chat import files_of
 from protocol.codec import Work, encode
 from protocol.errors import ErrorKind, WireError
 from protocol.generate import Generate
@@ -244,7 +244,7 @@ class Inference:
 def needs_weights(work: Work) -> bool:
     """Tokens and templates need the vocabulary alone, which a sleeping worker has; images need the projector."""
     if isinstance(work, CountTokens):
-        return has_media(work.prompt)
+        return bool(files_of(work.prompt))
     return not isinstance(work, VOCABULARY_WORK)
 
 

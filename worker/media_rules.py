@@ -21,18 +21,18 @@ class MediaRules:
     n_bytes: int = 0
 
 
-def media_inputs(
-    parts: Sequence[ImagePart | AudioPart], params: Sequence[str], rules: MediaRules
-) -> tuple[MediaInput, ...]:
-    """The files of a request, each with the field that it came in. Raises `PromptError`."""
+def media_inputs(parts: Sequence[ImagePart | AudioPart], rules: MediaRules) -> tuple[MediaInput, ...]:
+    """The files of a request. Raises `PromptError`."""
     if len(parts) > FILES_MOST:
-        raise PromptError(f"{len(parts)} images and sounds in one request: at most {FILES_MOST} are read", params[-1])
-    for part, param in zip(parts, params, strict=True):
-        kind, word = ("audio", "sounds") if isinstance(part, AudioPart) else ("image", "images")
-        if kind not in rules.modalities:
-            raise PromptError(
-                f"{param}: the model '{rules.model}' takes no {word}: it has no projector for them", param
-            )
-        if len(part.data) > rules.n_bytes:
-            raise PromptError(f"{param}: a file of {len(part.data)} bytes: at most {rules.n_bytes} are read", param)
-    return tuple(MediaInput(part.data, param) for part, param in zip(parts, params, strict=True))
+        words = f"{len(parts)} images and sounds in one request: at most {FILES_MOST} are read"
+        raise PromptError(words, parts[FILES_MOST].param)
+    return tuple(_media_input(part, part.param or "prompt", rules) for part in parts)
+
+
+def _media_input(part: ImagePart | AudioPart, param: str, rules: MediaRules) -> MediaInput:
+    kind, word = ("audio", "sounds") if isinstance(part, AudioPart) else ("image", "images")
+    if kind not in rules.modalities:
+        raise PromptError(f"{param}: the model '{rules.model}' takes no {word}: it has no projector for them", param)
+    if len(part.data) > rules.n_bytes:
+        raise PromptError(f"{param}: a file of {len(part.data)} bytes: at most {rules.n_bytes} are read", param)
+    return MediaInput(part.data, param)

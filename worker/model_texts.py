@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from protocol.chat import MEDIA_MARKER, ChatPrompt, MixedPrompt, Prompt, TextPart, TextPrompt
+from protocol.chat import MEDIA_MARKER, ChatPrompt, MixedPrompt, Prompt, TextPrompt, files_of
 from protocol.errors import ErrorKind, WireError
 from protocol.generate import Generate
 from worker.chat.syntax import OutputSyntax
@@ -126,7 +126,7 @@ class ModelTexts:
         rendered = self.render(prompt)
         media = None
         if rendered.media:
-            given = media_inputs(rendered.media, rendered.media_params, self.media_rules)
+            given = media_inputs(rendered.media, self.media_rules)
             media = MediaPrompt(self._pieces(rendered.text, len(given), True, True), given)
         syntax = rendered.syntax
         preserved = frozenset(
@@ -145,8 +145,7 @@ class ModelTexts:
         )
 
     def _with_media(self, prompt: TextPrompt) -> PreparedPrompt:
-        files = [part for part in prompt.media if not isinstance(part, TextPart)]
-        given = media_inputs(files, [f"prompt.multimodal_data[{n}]" for n in range(len(files))], self.media_rules)
+        given = media_inputs(files_of(prompt), self.media_rules)
         media = MediaPrompt(self._pieces(prompt.text, len(given), prompt.add_special, prompt.parse_special), given)
         return PreparedPrompt(media.text_tokens, prompt.text, media=media)
 

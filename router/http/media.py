@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import binascii
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from protocol.chat import AudioPart, ChatPrompt, ContentPart, ImagePart, Prompt, TextPart, TextPrompt
+from protocol.chat import AudioPart, ChatPrompt, ImagePart, Prompt, files_of
 from router.config.model import Model
 from router.http.errors import invalid
 
@@ -22,17 +22,16 @@ NOT_FETCHED = "{param}: addresses are not fetched; send the file as a data: URL 
 
 
 class RemoteImage(ImagePart, frozen=True, tag="image"):
-    """An image whose file is behind an address; `param` is the field that it came in. Never sent to a worker."""
+    """An image whose file is behind an address. Never sent to a worker."""
 
     url: str = ""
-    param: str = ""
 
 
 def image_part(url: str, param: str) -> ImagePart:
     """An image by its `data:` URL, by base64 alone, or by an address."""
     if url.lower().startswith(REMOTE):
-        return RemoteImage(b"", url, param)
-    return ImagePart(media_bytes(url, param))
+        return RemoteImage(b"", param, url)
+    return ImagePart(media_bytes(url, param), param)
 
 
 async def with_files(prompt: ChatPrompt, fetch: Fetch) -> ChatPrompt:
@@ -41,7 +40,7 @@ async def with_files(prompt: ChatPrompt, fetch: Fetch) -> ChatPrompt:
     for message in prompt.messages:
         if isinstance(message.content, tuple) and any(isinstance(part, RemoteImage) for part in message.content):
             parts = [
-                ImagePart(await fetch(part.url, part.param)) if isinstance(part, RemoteImage) else part
+                ImagePart(await fetch(part.url, part.param), part.param) if isinstance(part, RemoteImage) else part
                 for part in message.content
             ]
             message = msgspec.structs.replace(message, content=tuple(parts))
@@ -73,7 +72,7 @@ def media_bytes(url: str, param: str) -> bytes:
 def check_files(prompt: Prompt, model: Model) -> None:
     """Refuse what must not reach a worker. Raises a 400 `ApiError`."""
     check_modalities(prompt, model)
-    for part, _ in _files(prompt):
+    for part in files_of(prompt):
         if isinstance(part, RemoteImage):
             raise invalid(NOT_FETCHED.format(param=part.param), part.param)
 
@@ -82,19 +81,8 @@ def check_modalities(prompt: Prompt, model: Model) -> None:
     """Refuse images and sounds for a model that is known to take none, before it is loaded for them."""
     if model.facts is None:
         return
-    for part, param in _files(prompt):
+    for part in files_of(prompt):
         kind, word = ("audio", "sounds") if isinstance(part, AudioPart) else ("image", "images")
         if kind not in model.input_modalities:
-            raise invalid(f"{param}: the model '{model.id}' takes no {word}: it has no projector for them", param)
-
-
-def _files(prompt: Prompt) -> Iterator[tuple[ContentPart, str]]:
-    """The images and sounds of a prompt, and the field that each came in."""
-    if isinstance(prompt, TextPrompt):
-        yield from ((part, "prompt.multimodal_data") for part in prompt.media)
-    elif isinstance(prompt, ChatPrompt):
-        for number, message in enumerate(prompt.messages):
-            parts = message.content if isinstance(message.content, tuple) else ()
-            for position, part in enumerate(parts):
-                if not isinstance(part, TextPart):
-                    yield part, f"messages[{number}].content[{position}]"
+            words = f"{part.param}: the model '{model.id}' takes no {word}: it has no projector for them"
+            raise invalid(words, part.param)

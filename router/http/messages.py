@@ -129,7 +129,8 @@ def _part(part: Content, path: str) -> ContentPart:
             url = image if isinstance(image, str) else image.url
             return image_part(url, f"{path}.image_url")
         case AudioContent(input_audio=audio):
-            return AudioPart(media_bytes(audio.data, f"{path}.input_audio"), format=audio.format or "")
+            param = f"{path}.input_audio"
+            return AudioPart(media_bytes(audio.data, param), audio.format or "", param)
 
 
 def _arguments(raw: msgspec.Raw, path: str) -> str:

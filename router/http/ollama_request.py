@@ -16,7 +16,6 @@ from router.config.traits import RequestDefaults
 from router.http.chat_request import template_variables
 from router.http.errors import invalid
 from router.http.fields import GenerationFields, Positive, absent, present
-from router.http.media import media_bytes
 from router.http.messages import ToolField, chat_tools
 from router.http.prompts import media_part
 from router.http.sampling import schema_constraint
@@ -102,7 +101,7 @@ def generate_prompt(request: GenerateRequest, defaults: RequestDefaults) -> Prom
     if request.suffix:
         return InfillPrompt(prefix=prompt, suffix=request.suffix)
     if request.raw:
-        media = tuple(media_part(media_bytes(data, "images")) for data in request.images or ())
+        media = tuple(media_part(data, f"images[{i}]") for i, data in enumerate(request.images or ()))
         return TextPrompt(prompt, media=media)
     messages = [_message(Message("user", prompt, request.images), "prompt")]
     if request.system:
@@ -139,7 +138,7 @@ def _prompt(
 def _message(message: Message, path: str) -> ChatMessage:
     content: str | tuple[ContentPart, ...] = message.content or ""
     if message.images:
-        files = [media_part(media_bytes(data, f"{path}.images[{i}]")) for i, data in enumerate(message.images)]
+        files = [media_part(data, f"{path}.images[{i}]") for i, data in enumerate(message.images)]
         content = (*((TextPart(message.content),) if message.content else ()), *files)
     calls = tuple(
         ToolCall(

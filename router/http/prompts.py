@@ -52,8 +52,7 @@ def one_prompt(item: str | MediaPrompt | Mixture, path: str) -> Prompt:
         return TextPrompt(item)
     if isinstance(item, MediaPrompt):
         media = tuple(
-            media_part(media_bytes(data, f"{path}.multimodal_data[{index}]"))
-            for index, data in enumerate(item.multimodal_data)
+            media_part(data, f"{path}.multimodal_data[{index}]") for index, data in enumerate(item.multimodal_data)
         )
         return TextPrompt(item.prompt_string, media=media)
     if not item:
@@ -61,11 +60,15 @@ def one_prompt(item: str | MediaPrompt | Mixture, path: str) -> Prompt:
     return MixedPrompt(_parts(item, path))
 
 
-def media_part(data: bytes) -> ContentPart:
-    """Sound or image, told apart by the first bytes of the file."""
+def media_part(encoded: str, param: str) -> ContentPart:
+    """Sound or image in base64, told apart by the first bytes of the file."""
+    return file_part(media_bytes(encoded, param), param)
+
+
+def file_part(data: bytes, param: str) -> ContentPart:
     if _AUDIO.match(data):
-        return AudioPart(data, format="wav" if data.startswith(b"RIFF") else "mp3")
-    return ImagePart(data)
+        return AudioPart(data, "wav" if data.startswith(b"RIFF") else "mp3", param)
+    return ImagePart(data, param)
 
 
 def _parts(items: list[str | Token | MediaPrompt | Mixture] | Mixture, path: str) -> tuple[str | tuple[int, ...], ...]:

@@ -198,7 +198,8 @@ def _part(part: Part, path: str) -> ContentPart:
                 raise invalid(f"{path}.image_url: a data: URL is needed, files are not kept here", f"{path}.image_url")
             return image_part(url, f"{path}.image_url")
         case InputSound(input_audio=audio):
-            return AudioPart(media_bytes(audio.data, f"{path}.input_audio"), format=audio.format or "")
+            param = f"{path}.input_audio"
+            return AudioPart(media_bytes(audio.data, param), audio.format or "", param)
 
 
 def responses_prompt(request: ResponsesRequest, defaults: RequestDefaults, history: History) -> ChatPrompt:

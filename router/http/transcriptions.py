@@ -21,7 +21,7 @@ from router.http.decoding import located
 from router.http.errors import Dialect, invalid
 from router.http.fields import GenerationFields
 from router.http.generation import generate
-from router.http.prompts import media_part
+from router.http.prompts import file_part
 from router.http.routing import Route
 from router.http.services import Services
 from router.transport.encoder import Encoder
@@ -121,8 +121,8 @@ def _prompt(fields: TranscriptionFields, data: bytes) -> ChatPrompt:
     words = fields.prompt or PROMPT
     if fields.language:
         words += f" (language: {fields.language})"
-    part = media_part(data)
-    sound = part if isinstance(part, AudioPart) else AudioPart(data)
+    part = file_part(data, "file")
+    sound = part if isinstance(part, AudioPart) else AudioPart(data, param="file")
     return ChatPrompt(messages=(ChatMessage("user", (TextPart(words), sound)),), enable_thinking=False)
 
 

@@ -127,6 +127,8 @@ def test_the_other_dialects_bring_images_too(http: httpx.Client, gateway: Gatewa
         },
     )
     assert ollama.json()["prompt_eval_count"] > IMAGE_TOKENS
+    bad = {"model": "seeing", "messages": [{"role": "user", "content": "the dog", "images": [ONE, HUGE]}]}
+    assert "messages[0].images[1]: an image of 20000" in http.post("/api/chat", json=bad).json()["error"]
     parts = [
         {"type": "input_text", "text": "the dog"},
         {"type": "input_image", "image_url": image(ONE)["image_url"]["url"]},
@@ -150,7 +152,7 @@ def test_the_other_dialects_bring_images_too(http: httpx.Client, gateway: Gatewa
 def test_a_model_without_a_projector_is_named_before_it_is_loaded(client: openai.OpenAI, http: httpx.Client) -> None:
     with pytest.raises(openai.BadRequestError, match="'blind' takes no images") as caught:
         client.chat.completions.create(model="blind", messages=question("the dog", image(ONE)))
-    assert caught.value.param == "messages[0].content[1]"
+    assert caught.value.param == "messages[0].content[1].image_url"
     entries = {entry["id"]: entry for entry in http.get("/models").json()["data"]}
     assert entries["blind"]["status"]["value"] == "unloaded"
 
@@ -182,7 +184,7 @@ def test_bad_images_are_refused_and_streams_go_on(client: openai.OpenAI) -> None
         for data, says in ((HUGE, "20000 x 20000"), (ONE[:80], "damaged"), ("AAAA", "no image")):
             with pytest.raises(openai.BadRequestError, match=says) as caught:
                 client.chat.completions.create(model="seeing", messages=question("the dog", image(data)))
-            assert caught.value.param == "messages[0].content[1]"
+            assert caught.value.param == "messages[0].content[1].image_url"
         url = {"type": "image_url", "image_url": {"url": "http://127.0.0.1:1/x.png"}}
         with pytest.raises(openai.BadRequestError, match="addresses are not fetched"):
             client.chat.completions.create(model="seeing", messages=question("the dog", url))
@@ -202,7 +204,7 @@ def test_a_sound_is_transcribed_with_the_openai_sdk(client: openai.OpenAI, http:
     events = list(client.audio.transcriptions.create(file=("tone.wav", wav()), stream=True, **fields))
     assert "".join(event.delta for event in events if event.type == "transcript.text.delta").strip() == answer.text
     assert events[-1].type == "transcript.text.done"
-    with pytest.raises(openai.BadRequestError, match="claims 1073741824"):
+    with pytest.raises(openai.BadRequestError, match="file: a WAV file that claims 1073741824"):
         client.audio.transcriptions.create(file=("lie.wav", wav(claims=1 << 30)), **fields)
     with pytest.raises(openai.BadRequestError, match="'seeing'"):
         client.audio.transcriptions.create(file=("tone.wav", wav()), model="seeing")

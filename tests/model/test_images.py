@@ -53,7 +53,9 @@ def worker(files: tuple[Path, Path]) -> Iterator[LocalWorker]:
 
 
 def turn(*parts: str | bytes, role: str = "user") -> ChatMessage:
-    content: list[ContentPart] = [TextPart(p) if isinstance(p, str) else ImagePart(p) for p in parts]
+    content: list[ContentPart] = [
+        TextPart(part) if isinstance(part, str) else ImagePart(part, f"content[{n}]") for n, part in enumerate(parts)
+    ]
     return ChatMessage(role, tuple(content))
 
 
@@ -253,7 +255,7 @@ def test_bad_images_are_refused_by_name_and_others_go_on(worker: LocalWorker, da
     worker.ask(work)
     error = worker.failed(work.request)
     assert error.kind is ErrorKind.INVALID_REQUEST
-    assert error.param == "messages[1].content[1]"
+    assert error.param == "content[1]"
     assert says in error.message
     assert worker.completed(running.request).usage.completion_tokens == 60
 
@@ -278,7 +280,7 @@ def test_a_model_without_a_projector_names_itself(files: tuple[Path, Path]) -> N
         error = worker.failed(work.request)
         assert error.kind is ErrorKind.INVALID_REQUEST
         assert "'test'" in error.message
-        assert error.param == "messages[0].content[1]"
+        assert error.param == "content[1]"
     finally:
         worker.stop()
 

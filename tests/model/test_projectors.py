@@ -176,11 +176,11 @@ def test_sounds_that_lie_or_are_damaged_are_refused(tmp_path: Path) -> None:
             (b"fLaC\0\0\0\x22" + b"\x10\0\x10\0" + bytes(6) + b"\x0a\xc4\x42\xff" + b"\xff" * 4 + bytes(16), "seconds"),
             (b"\xff\xfb\x90\x00" + b"Xing" + b"\xff" * 200, "damaged"),
         ):
-            work = about(worker, AudioPart(data))
+            work = about(worker, AudioPart(data, param="file"))
             worker.ask(work)
             error = worker.failed(work.request)
             assert error.kind is ErrorKind.INVALID_REQUEST
-            assert error.param == "prompt.multimodal_data[0]"
+            assert error.param == "file"
             assert says in error.message
         _, completed = first_token(worker, about(worker, AudioPart(wav(claims=0xFFFFFFFF))))
         assert completed.usage.prompt_tokens > SOUND_TOKENS

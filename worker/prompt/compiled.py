@@ -98,7 +98,6 @@ class CompiledTemplate:
             text=text,
             syntax=self._syntax(prompt, opening, FORMAT if described else self.format.name),
             media=context.media,
-            media_params=context.media_params,
             stops=self.format.stops,
             preserved_tokens=self._preserved_tokens(),
         )

@@ -12,7 +12,6 @@ from worker.prompt.capabilities import TemplateCapabilities
 from worker.prompt.errors import PromptError
 
 Json = dict[str, Any]
-Medium = tuple[ImagePart | AudioPart, str]
 MAX_JSON_BYTES = 16 << 20
 
 
@@ -22,8 +21,6 @@ class MessageContext:
 
     messages: list[Json]
     media: tuple[ImagePart | AudioPart, ...]
-    media_params: tuple[str, ...] = ()
-    """The field that each came in."""
 
 
 def message_context(
@@ -35,7 +32,7 @@ def message_context(
     would ignore joins the message after it, and the `developer` role reads `system` unless `keep_developer`.
     """
     shaped: list[Json] = []
-    media: list[Medium] = []
+    media: list[ImagePart | AudioPart] = []
     for position, message in enumerate(messages):
         shaped.append(_message(message, f"messages[{position}]", capabilities, media_marker, media))
     if not keep_developer:
@@ -44,7 +41,7 @@ def message_context(
                 entry["role"] = "system"
     if not capabilities.system_role:
         _merge_system(shaped)
-    return MessageContext(shaped, tuple(part for part, _ in media), tuple(param for _, param in media))
+    return MessageContext(shaped, tuple(media))
 
 
 def tool_context(tools: Sequence[Tool]) -> list[Json]:
@@ -87,7 +84,7 @@ def _message(
     param: str,
     capabilities: TemplateCapabilities,
     media_marker: str,
-    media: list[Medium],
+    media: list[ImagePart | AudioPart],
 ) -> Json:
     entry: Json = json_object(message.extra_json, param) if message.extra_json else {}
     entry["role"] = message.role
@@ -141,7 +138,7 @@ def _content(
     param: str,
     capabilities: TemplateCapabilities,
     media_marker: str,
-    media: list[Medium],
+    media: list[ImagePart | AudioPart],
 ) -> str | list[Json]:
     if content is None:
         content = ""
@@ -151,12 +148,12 @@ def _content(
             return content
         return [{"type": "text", "text": content}]
     has_media = False
-    for position, part in enumerate(content):
+    for part in content:
         if isinstance(part, TextPart):
             _refuse_marker(part.text, media_marker, param)
         else:
             has_media = True
-            media.append((part, f"{param}[{position}]"))
+            media.append(part)
     if capabilities.typed_content and not has_media:
         return [{"type": "text", "text": part.text} for part in content if isinstance(part, TextPart)]
     joined = _join_parts(content, media_marker)

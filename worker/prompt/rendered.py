@@ -13,8 +13,7 @@ from worker.prompt.limits import RenderLimits
 class Rendered:
     """A prompt and how to read what follows it.
 
-    `media` belong to the media markers in `text`, in order; `media_params` are the fields that they came in. `stops`
-    are further stop strings of the format.
+    `media` belong to the media markers in `text`, in order. `stops` are further stop strings of the format.
     `preserved_tokens` are special tokens whose text must appear in the output for the parser to see.
     """
 
@@ -23,7 +22,6 @@ class Rendered:
     media: tuple[ImagePart | AudioPart, ...] = ()
     stops: tuple[str, ...] = ()
     preserved_tokens: tuple[str, ...] = ()
-    media_params: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,7 +138,7 @@ async def test_tool_loop() -> None:
         "assistant", "wait", reasoning_content="hm", tool_calls=(ToolCall("now", '{"zone":"UTC"}', "t1"),)
     )
     assert asked.messages[2] == ChatMessage("tool", "noon", tool_call_id="t1")
-    assert asked.messages[3].content == (TextPart("and?"), ImagePart(b"hello"))
+    assert asked.messages[3].content == (TextPart("and?"), ImagePart(b"hello", "messages[2].content[2].source"))
 
 
 async def test_thinking_is_switched() -> None:

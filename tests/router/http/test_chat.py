@@ -107,7 +107,10 @@ async def test_fields_reach_the_worker() -> None:
     assert sampling.n_probs == 2
     prompt = work.prompt
     assert isinstance(prompt, ChatPrompt)
-    assert prompt.messages[1].content == (TextPart("what is this?"), ImagePart(b"hello"))
+    assert prompt.messages[1].content == (
+        TextPart("what is this?"),
+        ImagePart(b"hello", "messages[1].content[1].image_url"),
+    )
     assert prompt.enable_thinking is False
     assert prompt.template_kwargs_json == b'{"a":[1]}'
 

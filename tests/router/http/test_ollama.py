@@ -121,7 +121,7 @@ async def test_thinking_format_and_images() -> None:
         answer = await api.chat("smol", messages, think=True, format={"type": "object"})
         assert answer.message.thinking == "hm"
         assert prompt(running).enable_thinking is True
-        assert prompt(running).messages[0].content[1] == ImagePart(b"hello")  # type: ignore[index]
+        assert prompt(running).messages[0].content[1] == ImagePart(b"hello", "messages[0].images[0]")  # type: ignore[index]
         assert work(running).sampling.constraint == JsonSchema(b'{"type":"object"}')
         await api.chat("smol", HI, format="json")
         assert work(running).sampling.constraint == JsonSchema(b"{}")

@@ -41,7 +41,7 @@ async def test_transcript_with_the_sdk() -> None:
     assert isinstance(work.prompt, ChatPrompt)
     assert work.prompt.messages[0].content == (
         TextPart("Transcribe audio to text (language: fr)"),
-        AudioPart(SOUND, format="wav"),
+        AudioPart(SOUND, "wav", "file"),
     )
 
 
