@@ -96,6 +96,8 @@ class Worker:
     threads: int = 0
     queried: float | None = None
     """When the ping was sent that is not answered yet."""
+    look_at: float = 0.0
+    """When its signs of life are looked at next."""
 
 
 @dataclass(slots=True, eq=False)

@@ -42,12 +42,17 @@ def spawn(ledger: Ledger, model: Model | None) -> Worker:
 
 
 def watch_over(ledger: Ledger, worker: Worker) -> None:
-    """Set the alarms at which this worker's signs of life are looked at."""
-    at = worker.watch.next_verdict(ledger.policy.wedge_after)
-    if at is not None:
-        ledger.alarms.at(at)
+    """Set the alarm at which this worker's signs of life are looked at, unless one will come sooner.
+
+    Each sign moves the time on, several times a second: the next look sets the alarm for what is true then.
+    """
+    times = [worker.watch.next_verdict(ledger.policy.wedge_after)]
     if worker.connected and worker.queried is None:
-        ledger.alarms.at(worker.watch.heard + ledger.policy.query_interval)
+        times.append(worker.watch.heard + ledger.policy.query_interval)
+    at = min((time for time in times if time is not None), default=None)
+    if at is not None and not ledger.now < worker.look_at <= at:
+        ledger.alarms.at(at)
+        worker.look_at = at
 
 
 def spares(ledger: Ledger) -> list[Worker]:

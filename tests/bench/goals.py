@@ -64,6 +64,7 @@ CASES = (
     Case("cancel", _one(scenarios.cancel), (Goal("served_ms", 0.01),)),
     Case("tokenize", _one(scenarios.tokenize), (Goal("requests_per_s", 2.0, at_least=True),)),
     Case("health", scenarios.health, (Goal("p99_ms", 1.1, floor=10.0),), models=True),
+    Case("readers", scenarios.readers, (Goal("p99_ms", 1.1, floor=10.0),), models_max=1, models=True),
     Case(
         "swap",
         scenarios.swap,

@@ -7,6 +7,7 @@ import contextlib
 import random
 import statistics
 import time
+from collections.abc import AsyncIterator
 
 from tests.bench.client import Answer, call, chat, hammer, quantile, stream, user, words
 from tests.bench.servers import Gateway
@@ -151,24 +152,58 @@ async def duo(gateway: Gateway, models: tuple[str, str], rng: random.Random) -> 
     return {"share": sum(both) / statistics.mean(alone), "sum_tokens_per_s": sum(both)}
 
 
-async def health(gateway: Gateway, models: tuple[str, str], rng: random.Random) -> Figures:
-    """p99 of GET /health at 20 ms intervals while eight streams run and another model loads."""
+@contextlib.asynccontextmanager
+async def _health_times(port: int) -> AsyncIterator[list[float]]:
+    """Milliseconds of a GET /health every 20 ms for as long as the block runs."""
     times: list[float] = []
 
     async def poll() -> None:
         while True:
             start = time.perf_counter()
-            await call(gateway.port, "GET", "/health")
+            await call(port, "GET", "/health")
             times.append((time.perf_counter() - start) * 1e3)
             await asyncio.sleep(0.02)
 
     poller = asyncio.create_task(poll())
-    jobs = [stream(gateway.port, chat(models[0], [user(words(rng, 20))], 64)) for _ in range(8)]
-    answers = await asyncio.gather(*jobs, stream(gateway.port, chat(models[1], [user("hi")], 4)))
-    poller.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await poller
+    try:
+        yield times
+    finally:
+        poller.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await poller
+
+
+async def health(gateway: Gateway, models: tuple[str, str], rng: random.Random) -> Figures:
+    """p99 of GET /health at 20 ms intervals while eight streams run and another model loads."""
+    async with _health_times(gateway.port) as times:
+        jobs = [stream(gateway.port, chat(models[0], [user(words(rng, 20))], 64)) for _ in range(8)]
+        answers = await asyncio.gather(*jobs, stream(gateway.port, chat(models[1], [user("hi")], 4)))
     _check(list(answers))
+    return {"p99_ms": quantile(times, 0.99)}
+
+
+async def readers(gateway: Gateway, models: tuple[str, str], rng: random.Random) -> Figures:
+    """p99 of GET /health while two models swap six times and 200 clients read their events."""
+    tasks: list[asyncio.Task[None]] = []
+
+    async def follow() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+        try:
+            writer.write(b"GET /models/sse HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            while await reader.read(1 << 16):
+                pass
+        finally:
+            writer.close()
+
+    for _ in range(200):
+        tasks.append(asyncio.create_task(follow()))
+    await asyncio.sleep(1)
+    async with _health_times(gateway.port) as times:
+        answers = [await stream(gateway.port, chat(models[turn % 2], [user("hi")], 4)) for turn in range(6)]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    _check(answers)
     return {"p99_ms": quantile(times, 0.99)}
 
 

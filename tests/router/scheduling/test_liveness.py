@@ -154,3 +154,16 @@ def test_the_limit_is_ten_times_the_longest_standstill_but_never_less_than_confi
     watch = Watch(slowest={"decode": 9.0, "progress": 2.0}, heard=0.0)
     assert watch.limit("decode", 60.0) == 90.0
     assert watch.limit("progress", 60.0) == 60.0
+
+
+def test_signs_of_life_do_not_pile_up_alarms() -> None:
+    rig = Rig(entry("a"), query_interval=5.0, wedge_after=60.0)
+    request = rig.ask("a")
+    child = rig.up("a")
+    for step in range(500):
+        rig.wait(0.02)
+        rig.report(child, WorkerState.READY, step=step, slots=decoding(request), held=(request,))
+    before = len([effect for effect in rig.all if isinstance(effect, effects.SetTimer)])
+    assert answer_pings(rig, child, 50.0, step=500, slots=decoding(request), held=(request,))
+    after = len([effect for effect in rig.all if isinstance(effect, effects.SetTimer)])
+    assert after - before < 60, "old signs of life wake the scheduler again and again"
