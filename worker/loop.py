@@ -165,6 +165,7 @@ class DecodeLoop:
         else:
             try:
                 self._answer(self._slot_files.run(action))
+                self._residency.changed = True  # what is in the cache is news too
             except SlotActionError as error:
                 self._answer(Failed(action.request, error.error))
 
