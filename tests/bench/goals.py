@@ -43,6 +43,8 @@ class Case:
     extra: tuple[str, ...] = ()
     models: bool = field(default=False)
     """Whether the case needs two models."""
+    own_context: bool = False
+    """Whether each gateway chooses the size of the context: both take what the model was trained for."""
 
 
 def _one(run: Callable[..., Awaitable[Figures]], **settings: int) -> Run:
@@ -71,6 +73,7 @@ CASES = (
         (Goal("first_ms_0", 0.6), Goal("first_ms_1", 0.6)),
         models_max=1,
         models=True,
+        own_context=True,
     ),
     Case(
         "return",
