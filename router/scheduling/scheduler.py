@@ -275,7 +275,8 @@ class Scheduler:
             model.place = len(ledger.queue) - 1
             first = queue.first_come(model)
             model.queued_since = first.arrived if first else ledger.now
-            model.queued_seq = first.seq if first else ledger.number()
+            # A request that a whole turn of its model did not reach waits from that turn on: others have had none.
+            model.queued_seq = max(first.seq, model.turn_seq) if first else ledger.number()
             ledger.room_changed = True
         elif not waits and ledger.queue.pop(model.key, None) is not None:
             model.blocked = ""

@@ -25,6 +25,7 @@ def test_every_invariant_holds_in_random_histories(first: int) -> None:
         (15, "a sleeping model that was being stopped counted as resident"),
         (26, "a pinned model that was leaving made others impossible"),
         (263, "the end of a stuck worker removed the model that was configured anew in its place"),
+        (2822, "two models whose parked work never ended took turns, and a third waited for ever"),
         (79, "a request for a failed model waited for room after the cooldown"),
     ],
 )
