@@ -30,8 +30,8 @@ def packaged_model() -> Path:
 async def measure(
     name: str, case: Case, folder: Path, models: tuple[str, str], seed: int, a: argparse.Namespace
 ) -> Figures:
-    ctx_size = 0 if case.own_context else a.ctx_size
-    setting = Setting(folder, a.threads, a.parallel, ctx_size, case.models_max, case.extra)
+    slots, ctx_size = (0, 0) if case.defaults else (a.parallel, a.ctx_size)
+    setting = Setting(folder, a.threads, slots, ctx_size, case.models_max, case.extra)
     async with running(name, setting, a.llama_server) as gateway:
         # Warm up as a user would have: the model is resident, unless the case swaps it anyway.
         await stream(gateway.port, chat(models[0], [user("hi")], 2))

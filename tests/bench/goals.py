@@ -43,8 +43,8 @@ class Case:
     extra: tuple[str, ...] = ()
     models: bool = field(default=False)
     """Whether the case needs two models."""
-    own_context: bool = False
-    """Whether each gateway chooses the size of the context: both take what the model was trained for."""
+    defaults: bool = False
+    """Whether each gateway chooses slots and context: both take four, and what the model was trained for."""
 
 
 def _one(run: Callable[..., Awaitable[Figures]], **settings: int) -> Run:
@@ -73,7 +73,7 @@ CASES = (
         (Goal("first_ms_0", 0.6), Goal("first_ms_1", 0.6)),
         models_max=1,
         models=True,
-        own_context=True,
+        defaults=True,
     ),
     Case(
         "return",
@@ -82,6 +82,7 @@ CASES = (
         models_max=1,
         extra=("--kv-keep", str(1 << 30)),
         models=True,
+        defaults=True,
     ),
     Case("duo", scenarios.duo, (Goal("share", 0.9, at_least=True, absolute=True),), models=True),
 )

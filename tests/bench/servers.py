@@ -23,7 +23,7 @@ START_TIMEOUT = 60.0
 
 @dataclass(frozen=True)
 class Setting:
-    """What both gateways are started with. `models_max` 0 = no limit by count, `ctx_size` 0 = each one's default."""
+    """What both are started with; 0 slots or cells = each one's default. `models_max` 0 = no limit by count."""
 
     models_dir: Path
     threads: int = 2
@@ -55,7 +55,7 @@ def command(name: str, setting: Setting, port: int, llama_server: str) -> list[s
         *program,
         *("--host", "127.0.0.1", "--port", str(port), "--models-dir", str(setting.models_dir)),
         *("--models-max", str(setting.models_max), "--threads", str(setting.threads)),
-        *("--parallel", str(setting.slots)),
+        *(("--parallel", str(setting.slots)) if setting.slots else ()),
         *(("--ctx-size", str(setting.ctx_size)) if setting.ctx_size else ()),
         *(setting.extra if name == "llamaherd" else ()),
     ]
