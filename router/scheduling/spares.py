@@ -11,8 +11,7 @@ from router.scheduling.workers import dismiss, spares, spawn
 def refill(ledger: Ledger) -> None:
     """Start a process for each model whose room is being vacated; keep the spares at their number besides.
 
-    A load computes on one core. Where there is no other, the refill waits for the loads and for what a swap is to
-    answer first.
+    After a swap the refill waits for its first answer, and for any load.
     """
     present = spares(ledger)
     coming = sum(model.coming and model.entry.default_environment for model in ledger.queue.values())
@@ -26,7 +25,5 @@ def refill(ledger: Ledger) -> None:
 
 
 def _quiet(ledger: Ledger) -> bool:
-    """Whether starting a process takes nothing from anybody who waits."""
-    if ledger.policy.threads > 1:
-        return True
+    """Whether starting a process would take nothing from anybody who waits."""
     return not any(model.state in PROMISED or model.swap_unanswered for model in ledger.models.values())

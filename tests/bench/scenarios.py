@@ -112,7 +112,10 @@ async def cancel(gateway: Gateway, model: str, rng: random.Random) -> Figures:
 
 
 async def swap(gateway: Gateway, models: tuple[str, str], rng: random.Random) -> Figures:
-    """Requests alternate between two models of which one fits: first tokens of each after a swap."""
+    """Requests alternate between two models of which one fits: first tokens of each after a swap.
+
+    They come a second after the last answer, as after a look at it: a warm spare is there again.
+    """
     first: dict[str, list[float]] = {model: [] for model in models}
     for turn in range(10):
         model = models[turn % 2]
@@ -120,6 +123,7 @@ async def swap(gateway: Gateway, models: tuple[str, str], rng: random.Random) ->
         _check([answer])
         if turn >= 2:
             first[model].append(answer.first_ms)
+        await asyncio.sleep(1)
     return {f"first_ms_{index}": statistics.median(first[model]) for index, model in enumerate(models)}
 
 
