@@ -128,10 +128,11 @@ async def swap(gateway: Gateway, models: tuple[str, str], rng: random.Random) ->
 
 
 async def come_back(gateway: Gateway, models: tuple[str, str], rng: random.Random) -> Figures:
-    """A ~2,000-token chat is swapped out by one request to another model and goes on."""
+    """A ~2,000-token chat is swapped out by one request to another model, and goes on a second after its answer."""
     history = [user(words(rng, 1450))]
     opening = await stream(gateway.port, chat(models[0], history, 16))
     other = await stream(gateway.port, chat(models[1], [user("hi")], 2))
+    await asyncio.sleep(1)
     history += [{"role": "assistant", "content": opening.text}, user("and then?")]
     again = await stream(gateway.port, chat(models[0], history, 4))
     _check([opening, other, again])
