@@ -30,7 +30,7 @@ def test_a_stream_that_is_cut_while_it_decodes(http: httpx.Client) -> None:
         lines = response.iter_lines()
         while '"content":"' not in next(lines):
             pass
-        assert busy(http) == 1
+        eventually(lambda: busy(http) == 1, 5, "the status of the slot follows the first output")
     eventually(lambda: busy(http) == 0, 5, "the slot is free after the client left")
 
 
