@@ -7,15 +7,17 @@ import logging
 import os
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 
 import uvloop
 
+from router.config.catalogue import Difference
 from router.config.configuration import Configuration
 from router.config.settings import Settings, runtime_folder, state_folder
 from router.downloads.service import Downloads
 from router.downloads.setup import build_downloads
+from router.http.copies import Copies
 from router.http.doorkeeper import Doorkeeper
 from router.http.errors import ApiError
 from router.http.gateway import Gateway
@@ -75,8 +77,14 @@ async def serve(configuration: Configuration, redactor: Redactor) -> int:
     with Signals() as signals:
         listeners = listen(settings)
         try:
-            keys = key_specs(settings, listeners.addresses)
-            redactor.set_secrets((*(key.secret for key in keys), settings.hf_token))
+
+            def read_keys() -> KeyRing:
+                keys = key_specs(settings, listeners.addresses)
+                ring = KeyRing(keys)
+                redactor.set_secrets((*(key.secret for key in keys), settings.hf_token))
+                return ring
+
+            ring = read_keys()
             folder = runtime_folder(settings)
             sweep_siblings(folder)
             runtime = RuntimeFolder(folder)
@@ -84,17 +92,18 @@ async def serve(configuration: Configuration, redactor: Redactor) -> int:
                 observations = Observations()
                 observer = SchedulerObserver(observations)
                 nursery = Nursery(runtime)
+                state = StateFolder(state_folder(settings))
                 owner = Owner(
                     Scheduler(configuration.policy(), random.Random()),
                     nursery,
-                    StateFolder(state_folder(settings)),
+                    state,
                     heartbeat=settings.sse_ping_interval,
                     observe=observer,
                 )
                 await owner.open()
                 try:
                     owner.configure(configuration.catalogue, configuration.policy())
-                    policy = AccessPolicy(KeyRing(keys), public_metrics=settings.public_metrics)
+                    policy = AccessPolicy(ring, public_metrics=settings.public_metrics)
                     inference = Inference(owner, settings.stream_ring, observations, settings.log_prompts)
                     downloads = build_downloads(
                         settings,
@@ -107,8 +116,18 @@ async def serve(configuration: Configuration, redactor: Redactor) -> int:
                         owner, observer, streams=inference.__len__, downloads=lambda: download_samples(downloads)
                     )
                     metrics = Metrics(observations, source.take, State)
-                    services = Services(configuration, owner, inference, policy, downloads, metrics)
-                    downloads.changed = lambda: _reload(services)
+                    services = Services(
+                        configuration,
+                        owner,
+                        inference,
+                        policy,
+                        downloads,
+                        metrics,
+                        Copies(state.copies(), state.save_copies),
+                        read_keys,
+                        source.speed,
+                    )
+                    downloads.changed = lambda: _apply(services.read_models())
                     downloads.open()
                     manager = ServiceManager(notifier, watchdog, source.summary, lambda: owner.alive)
                     try:
@@ -164,7 +183,7 @@ async def _serve(
     try:
         async with asyncio.TaskGroup() as background:
             if services.configuration.unread:
-                background.create_task(_reload(services), name="read cached models")
+                background.create_task(_apply(services.read_models()), name="read cached models")
             await _until_signal(services, signals, serving, manager)
         manager.stopping("waiting for running requests")
         await _drain(services, signals)
@@ -187,13 +206,13 @@ async def _until_signal(
         if wish.result() is Signals.END:
             return
         manager.reloading()
-        await _reload(services)
+        await _apply(services.reload())
         manager.reloaded()
 
 
-async def _reload(services: Services) -> None:
+async def _apply(reading: Awaitable[Difference]) -> None:
     try:
-        difference = await services.reload()
+        difference = await reading
     except ApiError as error:
         log.error("%s", error.message)
     else:
@@ -226,7 +245,10 @@ def listen(settings: Settings) -> Listeners:
         passed = listen_sockets(os.environ)
     except OSError as error:
         raise CannotListen(str(error)) from error
-    return Listeners.adopt(passed) if passed else Listeners.bind(settings.host, settings.port, settings.also_listen)
+    tls = bool(settings.ssl_cert_file)
+    if passed:
+        return Listeners.adopt(passed, tls)
+    return Listeners.bind(settings.host, settings.port, settings.also_listen, tls)
 
 
 def key_specs(settings: Settings, addresses: Sequence[str]) -> list[KeySpec]:
@@ -253,4 +275,4 @@ def _local(addresses: Sequence[str]) -> bool:
 
 
 def _host(address: str) -> str:
-    return address.removeprefix("http://").rpartition(":")[0].strip("[]")
+    return address.partition("://")[2].rpartition(":")[0].strip("[]")

@@ -19,10 +19,22 @@ P = ParamSpec("P")
 DEFAULT_PORT = "8080"
 
 
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "*": "127.0.0.1", "": "127.0.0.1"}
+"""Where a gateway is reached that listens on all addresses."""
+
+
 def default_url() -> str:
-    """The gateway on this machine, at the port that `serve` would take from the same environment."""
-    port = os.environ.get("LLAMAHERD_PORT") or DEFAULT_PORT
-    return f"http://127.0.0.1:{port}"
+    """The gateway on this machine, where `serve` would listen in the same environment (its first address)."""
+    host = _setting("HOST").split(",")[0].strip()
+    if host.endswith(".sock"):
+        return f"unix:{host}"
+    host = _EVERYWHERE.get(host, host)
+    scheme = "https" if _setting("SSL_CERT_FILE") else "http"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{_setting('PORT') or DEFAULT_PORT}"
+
+
+def _setting(name: str) -> str:
+    return os.environ.get(f"LLAMAHERD_{name}") or os.environ.get(f"LLAMA_ARG_{name}") or ""
 
 
 class RemoteCommand(click.Command):

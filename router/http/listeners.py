@@ -18,19 +18,20 @@ class CannotListen(Exception):
 
 
 class Listeners:
-    """Bound sockets and their addresses, for as long as the gateway runs."""
+    """Bound sockets and their addresses, for as long as the gateway runs. `tls` is how TCP is spoken on them."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: bool = False) -> None:
+        self._scheme = "https" if tls else "http"
         self.sockets: list[socket.socket] = []
         self._paths: list[tuple[Path, int]] = []
 
     @classmethod
-    def bind(cls, hosts: Sequence[str], port: int, also: Sequence[str] = ()) -> Listeners:
+    def bind(cls, hosts: Sequence[str], port: int, also: Sequence[str] = (), tls: bool = False) -> Listeners:
         """Bind every host (to `port`, unless it is a path ending in `.sock`) and every `host:port` of `also`.
 
         Raises `CannotListen`, with everything closed again.
         """
-        listeners = cls()
+        listeners = cls(tls)
         try:
             for host in hosts:
                 listeners._open(host, port)
@@ -42,16 +43,16 @@ class Listeners:
         return listeners
 
     @classmethod
-    def adopt(cls, sockets: Sequence[socket.socket]) -> Listeners:
+    def adopt(cls, sockets: Sequence[socket.socket], tls: bool = False) -> Listeners:
         """Sockets that listen already, such as the service manager's; their files, if they have any, are not ours."""
-        listeners = cls()
+        listeners = cls(tls)
         listeners.sockets.extend(sockets)
         return listeners
 
     @property
     def addresses(self) -> list[str]:
         """URLs, or paths with `unix:` before them."""
-        return [_address(sock) for sock in self.sockets]
+        return [_address(sock, self._scheme) for sock in self.sockets]
 
     def close(self) -> None:
         """Close what is open and remove the socket files that are still ours."""
@@ -136,9 +137,9 @@ def _remove_stale(path: Path) -> None:
     raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
 
 
-def _address(sock: socket.socket) -> str:
+def _address(sock: socket.socket, scheme: str) -> str:
     name = sock.getsockname()
     if sock.family == socket.AF_UNIX:
         return f"unix:{name}"
     host = f"[{name[0]}]" if sock.family == socket.AF_INET6 else name[0]
-    return f"http://{host}:{name[1]}"
+    return f"{scheme}://{host}:{name[1]}"

@@ -132,7 +132,10 @@ def model_entry(services: Services, model: Model) -> dict[str, Any]:
     owner = services.owner
     if not model.key:
         return entry(model, None, None, None, time.time())
-    return entry(model, owner.view(model.key), owner.info(model.key), owner.status(model.key), time.time())
+    value = entry(model, owner.view(model.key), owner.info(model.key), owner.status(model.key), time.time())
+    if owner.status(model.key) is not None:
+        value["tokens_per_second"] = services.speed(model.key)
+    return value
 
 
 def entry(
@@ -212,12 +215,8 @@ def need_bytes(need: Need) -> int:
 
 def activity(report: UpdateStatus) -> dict[str, Any]:
     """What the worker does, by its newest report."""
-    counters = report.counters
     busy = sum(slot.state in ("prefill", "decode") for slot in report.slots)
-    value: dict[str, Any] = {"slots": {"total": len(report.slots), "busy": busy}}
-    if counters.predicted_seconds > 0:
-        value["tokens_per_second"] = counters.predicted_tokens / counters.predicted_seconds
-    return value
+    return {"slots": {"total": len(report.slots), "busy": busy}}
 
 
 def meta(info: ModelInfo) -> dict[str, Any]:

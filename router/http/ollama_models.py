@@ -126,7 +126,7 @@ class OllamaModels:
         )
 
     async def copy(self, call: Call) -> Response:
-        """Let a model answer to one more name, for as long as the gateway runs."""
+        """Let a model answer to one more name, until that is deleted."""
         request = decode(_copy, await call.body())
         if not request.source or not request.destination:
             raise invalid("'source' and 'destination' are required", "source" if not request.source else "destination")
@@ -135,7 +135,7 @@ class OllamaModels:
             raise model_not_found(request.source)
         if self._services.lookup(request.destination) is not None:
             raise invalid(f"there is a model named '{request.destination}' already", "destination")
-        self._services.copies[request.destination] = model.id
+        self._services.copies.add(request.destination, model.id)
         return Reply(b"", media_type=b"text/plain")
 
 

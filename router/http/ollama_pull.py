@@ -72,7 +72,7 @@ class OllamaPull:
     async def delete(self, call: Call) -> Response:
         """Delete a model's files, or a name that `/api/copy` has made."""
         name = decode(_delete, await call.body()).wanted
-        if self._services.copies.pop(name, None) is None:
+        if not self._services.copies.drop(name):
             model = self._services.lookup(name)
             if model is None:
                 raise model_not_found(name)

@@ -22,6 +22,7 @@ from router.downloads.service import Downloads
 from router.http.answering import StreamAnswer
 from router.http.call import Call
 from router.http.conversations import Conversations
+from router.http.copies import Copies
 from router.http.download_entries import job_entry, model_entries
 from router.http.errors import ApiError, from_wire, invalid, model_not_found
 from router.http.media import check_modalities, with_files
@@ -31,6 +32,7 @@ from router.inference import Inference, Options, Provide, Ticket
 from router.metrics.exposition import Metrics
 from router.scheduling.events import LoadAsked
 from router.security.access import AccessPolicy
+from router.security.keys import InvalidKey, KeyRing
 from router.security.scopes import Scope
 from router.supervision.owner import Owner
 from router.transport.encoder import Encoder
@@ -48,14 +50,18 @@ class Services:
     policy: AccessPolicy
     downloads: Downloads
     metrics: Metrics | None = None
+    copies: Copies = field(default_factory=Copies)
+    """Further names of models, made by clients."""
+    read_keys: Callable[[], KeyRing] | None = None
+    """Reads the files of keys again; raises `InvalidKey`. None where the keys are fixed."""
+    speed: Callable[[str], float] = lambda key: 0.0
+    """Generated tokens per second of the model with this load key, in the last minute."""
     draining: bool = False
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when streams that would never end by themselves have to end."""
 
     def __post_init__(self) -> None:
         self.responses = ResponseStore()
-        self.copies: dict[str, str] = {}
-        """Further names of models, made by clients, with the id that each stands for."""
         self.conversations = Conversations(
             self.inference, total=self.settings.streams_total, detached=self.settings.stream_detached_seconds
         )
@@ -97,7 +103,7 @@ class Services:
     def lookup(self, name: str) -> Model | None:
         """The model that has this name, None if none has."""
         try:
-            return self.catalogue.resolve(self.copies.get(name, name))
+            return self.catalogue.resolve(self.copies.resolve(name))
         except UnknownModel:
             return None
 
@@ -107,7 +113,18 @@ class Services:
             raise ApiError(403, "permission_error", f"this needs an API key with the scope '{scope}'")
 
     async def reload(self) -> Difference:
-        """Read the configuration again and apply what changed. Raises `ApiError` 400, and then nothing has changed."""
+        """Read keys and models again and apply what changed. Raises `ApiError` 400, and then nothing has changed."""
+        try:
+            ring = self.read_keys() if self.read_keys is not None else None
+        except InvalidKey as error:
+            raise invalid(f"the configuration stays as it was: {error}") from error
+        difference = await self.read_models()
+        if ring is not None:
+            self.policy.use(ring)
+        return difference
+
+    async def read_models(self) -> Difference:
+        """The same for the models alone."""
         before = self.catalogue
         try:
             catalogue = await asyncio.to_thread(self.configuration.reload)
@@ -169,7 +186,7 @@ class Services:
 
     def _resolve(self, name: str | None) -> Model:
         try:
-            return self.catalogue.resolve(self.copies.get(name, name) if name else None)
+            return self.catalogue.resolve(self.copies.resolve(name) if name else None)
         except UnknownModel as error:
             if name:
                 raise model_not_found(name, error.nearest) from error

@@ -51,6 +51,10 @@ class TableSource:
             streams=self._streams(),
         )
 
+    def speed(self, key: str) -> float:
+        """Generated tokens per second of a model, as its metrics show it."""
+        return self._observer.totals(key).rates(time.monotonic())[1]
+
     def summary(self) -> str:
         """One line for people: what is loaded, runs and waits."""
         views = self._owner.models()

@@ -26,6 +26,10 @@ class AccessPolicy:
         self._ring = ring
         self._public_metrics = public_metrics
 
+    def use(self, ring: KeyRing) -> None:
+        """Judge by other keys from now on."""
+        self._ring = ring
+
     @property
     def needs_key(self) -> bool:
         return bool(self._ring)

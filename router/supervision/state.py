@@ -1,4 +1,4 @@
-"""What outlives the router: which models were resident, and what each was seen to occupy."""
+"""What outlives the router: which models were resident, what each was seen to occupy, the names given to them."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ class StateFolder:
         self._measured = path / "measured.json"
         self._needs: dict[str, tuple[Need, ...]] = _read(self._measured, dict[str, tuple[Need, ...]]) or {}
         self._written: Residents | None = None
+        self._copies = path / "copies.json"
 
     def residents_to_restore(self) -> tuple[str, ...]:
         """The models to load again: those of an unclean end, none after a clean one."""
@@ -56,6 +57,13 @@ class StateFolder:
         while len(self._needs) > MEASURED_KEPT:
             del self._needs[next(iter(self._needs))]
         _write(self._measured, self._needs)
+
+    def copies(self) -> dict[str, str]:
+        """The names that clients have given to models, with the ids of those."""
+        return _read(self._copies, dict[str, str]) or {}
+
+    def save_copies(self, copies: dict[str, str]) -> None:
+        _write(self._copies, copies)
 
 
 def _read(path: Path, content: type[Content]) -> Content | None:

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from router.cli.exits import Exit
 from router.cli.main import COMMANDS, group
+from router.cli.remote import default_url
 from tests.router.cli.conftest import Run
 from tests.router.cli.stub import Answer, StubGateway, chunk, entry, stream
 
@@ -54,6 +55,27 @@ class TestEveryCommand:
         port = gateway.url.rpartition(":")[2]
         result = CliRunner().invoke(group, ["health"], env={"LLAMAHERD_URL": None, "LLAMAHERD_PORT": port})
         assert (result.exit_code, result.stdout) == (0, "ok\n")
+
+    @pytest.mark.parametrize(
+        ("environment", "url"),
+        [
+            ({}, "http://127.0.0.1:8080"),
+            ({"LLAMAHERD_HOST": "10.0.0.5", "LLAMAHERD_PORT": "9000"}, "http://10.0.0.5:9000"),
+            ({"LLAMA_ARG_HOST": "0.0.0.0", "LLAMA_ARG_PORT": "81"}, "http://127.0.0.1:81"),
+            ({"LLAMAHERD_HOST": "::", "LLAMA_ARG_HOST": "10.0.0.5"}, "http://[::1]:8080"),
+            ({"LLAMAHERD_HOST": "gw.local, 127.0.0.1", "LLAMAHERD_SSL_CERT_FILE": "c.pem"}, "https://gw.local:8080"),
+            ({"LLAMAHERD_HOST": "/run/llamaherd/http.sock"}, "unix:/run/llamaherd/http.sock"),
+        ],
+    )
+    def test_the_default_is_where_serve_would_listen(
+        self, environment: dict[str, str], url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for prefix in ("LLAMAHERD_", "LLAMA_ARG_"):
+            for name in ("HOST", "PORT", "SSL_CERT_FILE"):
+                monkeypatch.delenv(prefix + name, raising=False)
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        assert default_url() == url
 
     def test_an_address_that_is_none(self) -> None:
         result = CliRunner().invoke(group, ["ps", "--url", "ftp://x"])

@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from protocol.load import ModelInfo
-from protocol.status import Counters, MemoryUse, SlotStatus, UpdateStatus, WorkerState
+from protocol.status import MemoryUse, SlotStatus, UpdateStatus, WorkerState
 from router.scheduling.events import ExitReason, ExitReport, LoadAsked, PinAsked, UnloadAsked
 from router.scheduling.states import State
 from router.scheduling.views import Decision, ModelView, QueuedModel, WaitingView
@@ -38,8 +38,8 @@ async def test_list_has_llama_servers_shape_and_more() -> None:
             WorkerState.READY,
             slots=(SlotStatus(0, "decode", 1), SlotStatus(1, "idle")),
             memory=MemoryUse(resident=9, anonymous=4),
-            counters=Counters(predicted_tokens=30, predicted_seconds=2.0),
         )
+        running.services.speed = {"key-smol": 15.0}.__getitem__
         value = (await get(running, "/models")).json()
     assert value["object"] == "list"
     assert [entry["id"] for entry in value["data"]] == ["broken", "smol", "user/repo:Q4_0"]

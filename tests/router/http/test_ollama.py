@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,9 +16,11 @@ from protocol.generate import Delta, DeltaExtra, Generate
 from protocol.load import ModelInfo
 from protocol.sampling import JsonSchema
 from router.config.facts import Identity, ModelFacts
+from router.http.copies import Copies
 from router.http.errors import ApiError
 from router.http.ollama_request import keep_alive
 from router.scheduling.events import LoadAsked, UnloadAsked
+from router.supervision.state import StateFolder
 from router.transport.stream import RequestStream
 from tests.router.http.gateway import SMOL, Running, fail, gateway, rich, tool_call
 from tests.router.http.test_native import answers
@@ -155,6 +158,18 @@ async def test_embeddings() -> None:
     assert many.embeddings == [[1.0, -0.5], [1.0, -0.5]]
     assert many.prompt_eval_count == 6
     assert one.embedding == [1.0, -0.5]
+
+
+def test_copies_outlive_the_gateway(tmp_path: Path) -> None:
+    state = StateFolder(tmp_path)
+    copies = Copies(state.copies(), state.save_copies)
+    copies.add("mine", "smol")
+    copies.add("other", "smol")
+    assert copies.drop("other")
+    assert not copies.drop("other")
+    again = Copies(StateFolder(tmp_path).copies())
+    assert again.resolve("mine") == "smol"
+    assert list(again.items()) == [("mine", "smol")]
 
 
 async def test_copy_is_one_more_name_until_it_is_deleted() -> None:

@@ -17,7 +17,7 @@ from router.http.guarded import MAX_HEAD, GuardedProtocol
 from router.http.listeners import Listeners
 from router.http.replies import json_reply
 from router.http.server import Server
-from tests.eventually import eventually
+from tests.eventually import eventually, eventually_async
 from tests.router.http.gateway import Running, gateway
 from tests.router.ops.test_process import serving
 
@@ -97,6 +97,26 @@ async def test_a_running_answer_may_take_longer_than_its_headers(monkeypatch: py
     listeners.close()
 
 
+async def test_a_connection_too_many_is_told_so_in_json() -> None:
+    listeners = Listeners.bind(("127.0.0.1",), 0)
+    server = Server.of(json_reply({"fine": True}), connection_limit=2)
+    serving = server.run_in_background(listeners.sockets)
+    url = listeners.addresses[0]
+    async with httpx.AsyncClient() as first, httpx.AsyncClient() as second, httpx.AsyncClient() as third:
+        assert (await first.get(url)).json() == {"fine": True}
+        assert (await second.get(url)).json() == {"fine": True}
+        refused = await third.get(url)
+        assert refused.status_code == 503
+        assert refused.json()["error"]["type"] == "unavailable_error"
+        assert refused.headers["retry-after"] == "1"
+        await second.aclose()
+        await eventually_async(lambda: len(server.server_state.connections) == 2, 10, "a connection is closed")
+        assert (await third.get(url)).status_code == 200
+    server.close()
+    await asyncio.wait_for(serving, 10)
+    listeners.close()
+
+
 async def test_bodies_have_a_limit_whether_it_is_announced_or_not() -> None:
     async with gateway(settings=Settings(body_limit=1000)) as running, httpx.AsyncClient() as client:
         url = f"{running.url}/v1/completions"
@@ -124,11 +144,12 @@ def test_tls(tmp_path: Path) -> None:
     options = ("--port", "0", "--ssl-key-file", str(key), "--ssl-cert-file", str(certificate))
     with serving(tmp_path, *options) as running:
         eventually(lambda: "listening on" in running.log, 60, "the gateway listens")
-        port = running.log.split("listening on ")[1].split('"')[0].rpartition(":")[2].strip()
+        url = running.log.split("listening on ")[1].split('"')[0].split()[0]
+        assert url.startswith("https://127.0.0.1:")
         trust = ssl.create_default_context(cafile=str(certificate))
-        assert httpx.get(f"https://127.0.0.1:{port}/health", verify=trust).status_code == 200
+        assert httpx.get(f"{url}/health", verify=trust).status_code == 200
         with pytest.raises(httpx.ConnectError):
-            httpx.get(f"https://127.0.0.1:{port}/health")
+            httpx.get(f"{url}/health")
 
 
 @pytest.mark.parametrize(
