@@ -7,7 +7,7 @@ import logging
 import os
 import random
 import sys
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from pathlib import Path
 
 import uvloop
@@ -39,7 +39,7 @@ from router.scheduling.states import State
 from router.security.access import AccessPolicy
 from router.security.keyfile import generated_key, keys_from_options
 from router.security.keys import InvalidKey, KeyRing, KeySpec
-from router.security.origins import LOCALHOST, is_loopback_name
+from router.security.origins import LOCALHOST
 from router.service_manager import ServiceManager
 from router.signals import Signals
 from router.supervision.nursery import Nursery
@@ -76,10 +76,11 @@ async def serve(configuration: Configuration, redactor: Redactor) -> int:
     watchdog = watchdog_interval(os.environ)
     with Signals() as signals:
         listeners = listen(settings)
+        public = not listeners.local
         try:
 
             def read_keys() -> KeyRing:
-                keys = key_specs(settings, listeners.addresses)
+                keys = key_specs(settings, public=public)
                 ring = KeyRing(keys)
                 redactor.set_secrets((*(key.secret for key in keys), settings.hf_token))
                 return ring
@@ -131,7 +132,7 @@ async def serve(configuration: Configuration, redactor: Redactor) -> int:
                     downloads.open()
                     manager = ServiceManager(notifier, watchdog, source.summary, lambda: owner.alive)
                     try:
-                        app = build_app(services, listeners.addresses)
+                        app = build_app(services, public=public)
                         await _serve(services, app, listeners, signals, manager)
                     finally:
                         await manager.close()
@@ -155,13 +156,13 @@ def download_samples(downloads: Downloads) -> list[DownloadSample]:
     ]
 
 
-def build_app(services: Services, addresses: Sequence[str]) -> Gateway:
-    """The ASGI application over running parts."""
+def build_app(services: Services, *, public: bool) -> Gateway:
+    """The ASGI application over running parts; `public` where other machines reach it."""
     settings = services.settings
     doorkeeper = Doorkeeper(
         services.policy,
         cors_origins=settings.cors_origins or (LOCALHOST,),
-        check_hosts=_local(addresses) and not services.policy.needs_key,
+        check_hosts=not public,
     )
     return Gateway(routes(services), doorkeeper, prefix=settings.api_prefix, body_limit=settings.body_limit)
 
@@ -251,10 +252,10 @@ def listen(settings: Settings) -> Listeners:
     return Listeners.bind(settings.host, settings.port, settings.also_listen, tls)
 
 
-def key_specs(settings: Settings, addresses: Sequence[str]) -> list[KeySpec]:
+def key_specs(settings: Settings, *, public: bool) -> list[KeySpec]:
     """The configured keys; one made by the gateway where it can be reached from outside and has none."""
     specs = keys_from_options(settings.api_keys, [Path(file) for file in settings.api_key_files])
-    if not specs and not _local(addresses) and not settings.insecure:
+    if not specs and public and not settings.insecure:
         specs = [_made_key(settings)]
     return specs
 
@@ -267,12 +268,3 @@ def _made_key(settings: Settings) -> KeySpec:
         sys.stderr.write(f"API key, shown this once: {made.spec.secret}\n")
         sys.stderr.flush()
     return made.spec
-
-
-def _local(addresses: Sequence[str]) -> bool:
-    """Whether only this machine reaches the gateway."""
-    return all(address.startswith("unix:") or is_loopback_name(_host(address)) for address in addresses)
-
-
-def _host(address: str) -> str:
-    return address.partition("://")[2].rpartition(":")[0].strip("[]")

@@ -14,8 +14,8 @@ ALLOWED_METHODS = b"GET, POST, DELETE, OPTIONS"
 
 
 class Doorkeeper:
-    """`check_hosts` refuses host names that are not of this machine: without keys, a page that has its own name
-    resolve to 127.0.0.1 could otherwise read answers. `own_names` are further names that pass.
+    """`check_hosts` refuses host names that are not of this machine as long as there are no keys: a page that has its
+    own name resolve to 127.0.0.1 could otherwise read answers. `own_names` are further names that pass.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Doorkeeper:
 
     def check_host(self, headers: Mapping[str, str]) -> None:
         """Raise `ApiError` 403 for a name that a rebinding attack could have brought here."""
-        if self._check_hosts:
+        if self._check_hosts and not self.policy.needs_key:
             host = headers.get("host", "")
             if host and not host_allowed(host, self._own_names):
                 raise ApiError(403, "permission_error", f"'{host}' is not a name of this gateway")

@@ -10,6 +10,8 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
+from router.security.origins import is_loopback_name
+
 BACKLOG = 2048
 
 
@@ -48,6 +50,11 @@ class Listeners:
         listeners = cls(tls)
         listeners.sockets.extend(sockets)
         return listeners
+
+    @property
+    def local(self) -> bool:
+        """Whether only this machine reaches them, by what the sockets are bound to."""
+        return all(sock.family == socket.AF_UNIX or is_loopback_name(sock.getsockname()[0]) for sock in self.sockets)
 
     @property
     def addresses(self) -> list[str]:

@@ -235,11 +235,11 @@ async def gateway(
         Downloads(None, ConfigureDownloads(), Journal(Path("/nonexistent"))),  # type: ignore[arg-type]
     )
     if not listen:
-        yield Running("", owner, services, build_app(services, ["http://127.0.0.1:1"]))
+        yield Running("", owner, services, build_app(services, public=False))
         services.conversations.close()
         return
     listeners = Listeners.bind(hosts, 0)
-    app = build_app(services, listeners.addresses)
+    app = build_app(services, public=not listeners.local)
     server = Server.of(app)
     serving = server.run_in_background(listeners.sockets)
     try:

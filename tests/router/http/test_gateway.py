@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -226,6 +227,32 @@ def test_several_listeners_and_their_end(tmp_path: Path) -> None:
     listeners.close()
     assert not path.exists()
     Listeners.bind((str(path),), 0).close()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize(
+    ("hosts", "also", "local"),
+    [
+        (("127.0.0.1",), (), True),
+        (("localhost",), ("0",), True),
+        (("::1",), (), True),
+        (("0.0.0.0",), (), False),
+        (("::",), (), False),
+        (("127.0.0.1",), ("0.0.0.0:0",), False),
+    ],
+)
+def test_what_only_this_machine_reaches(hosts: tuple[str, ...], also: tuple[str, ...], local: bool, tls: bool) -> None:
+    listeners = Listeners.bind(hosts, 0, also, tls)
+    with contextlib.closing(listeners):
+        assert listeners.local is local
+        assert Listeners.adopt(listeners.sockets, tls).local is local
+        assert all(address.startswith("https://" if tls else "http://") for address in listeners.addresses)
+
+
+def test_a_socket_file_is_of_this_machine(tmp_path: Path) -> None:
+    with contextlib.closing(Listeners.bind((str(tmp_path / "a.sock"),), 0, tls=True)) as listeners:
+        assert listeners.local
+        assert listeners.addresses == [f"unix:{tmp_path / 'a.sock'}"]
 
 
 def test_socket_file_that_nobody_listens_on_is_replaced(tmp_path: Path) -> None:

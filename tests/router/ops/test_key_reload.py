@@ -63,3 +63,16 @@ async def test_models_that_are_wrong_keep_the_keys_too() -> None:
         running.services.configuration.reload = broken  # type: ignore[method-assign,assignment]
         assert (await reload(running, "old")).status_code == 400
         assert await statuses(running, "old", "new") == [200, 401]
+
+
+async def test_host_names_are_checked_as_long_as_there_are_no_keys() -> None:
+    async with gateway(listen=False) as running, running.client() as http:
+
+        async def from_elsewhere() -> int:
+            return (await http.get("/health", headers={"Host": "evil.example"})).status_code
+
+        assert await from_elsewhere() == 403
+        running.services.policy.use(KeyRing(one_key("new")))
+        assert await from_elsewhere() == 200
+        running.services.policy.use(KeyRing([]))
+        assert await from_elsewhere() == 403

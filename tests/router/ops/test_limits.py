@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import ssl
-import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -17,9 +15,10 @@ from router.http.guarded import MAX_HEAD, GuardedProtocol
 from router.http.listeners import Listeners
 from router.http.replies import json_reply
 from router.http.server import Server
-from tests.eventually import eventually, eventually_async
+from tests.eventually import eventually_async
 from tests.router.http.gateway import Running, gateway
 from tests.router.ops.test_process import serving
+from tests.router.ops.tls import needs_openssl, tls_options
 
 
 async def connect(running: Running) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -135,21 +134,26 @@ async def test_foreign_host_names_are_refused_on_an_open_loopback_gateway() -> N
             assert (await client.get(f"{running.url}/models", headers={"Host": host})).status_code == status, host
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+@needs_openssl
 def test_tls(tmp_path: Path) -> None:
-    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
-    request = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
-    request += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(request, check=True, capture_output=True, timeout=60)
-    options = ("--port", "0", "--ssl-key-file", str(key), "--ssl-cert-file", str(certificate))
-    with serving(tmp_path, *options) as running:
-        eventually(lambda: "listening on" in running.log, 60, "the gateway listens")
-        url = running.log.split("listening on ")[1].split('"')[0].split()[0]
+    with serving(tmp_path, "--port", "0", *tls_options(tmp_path)) as running:
+        url = running.url
         assert url.startswith("https://127.0.0.1:")
-        trust = ssl.create_default_context(cafile=str(certificate))
-        assert httpx.get(f"{url}/health", verify=trust).status_code == 200
+        trust = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
+        assert httpx.get(f"{url}/models", verify=trust).status_code == 200, "a loopback address needs no key"
+        assert httpx.get(f"{url}/models", verify=trust, headers={"Host": "evil.example"}).status_code == 403
         with pytest.raises(httpx.ConnectError):
-            httpx.get(f"{url}/health")
+            httpx.get(f"{url}/models")
+
+
+@needs_openssl
+def test_a_public_address_needs_a_key_with_tls_too(tmp_path: Path) -> None:
+    with serving(tmp_path, "--host", "0.0.0.0", "--port", "0", *tls_options(tmp_path)) as running:
+        url = running.url
+        key = (tmp_path / "state" / "api-key").read_text().strip()
+        trust = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
+        assert httpx.get(f"{url}/models", verify=trust).status_code == 401
+        assert httpx.get(f"{url}/models", verify=trust, headers={"X-Api-Key": key}).status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ class Gateway:
     def url(self) -> str:
         """Where it listens; waits until it does."""
         eventually(lambda: "listening on" in self.log or self.process.poll() is not None, 60, "the gateway listens")
-        found = re.search(r"listening on (http://[\d.]+:\d+)", self.log)
+        found = re.search(r"listening on (https?://[\d.]+:\d+)", self.log)
         assert found is not None, self.log
         return found[1].replace("0.0.0.0", "127.0.0.1")
 
