@@ -1,80 +1,89 @@
-"""From a snapshot to lines of text: gauges are levels of now, `llamacpp:` counters the workers' totals."""
+"""The families that are read from a snapshot: gauges are levels of now, `llamacpp:` counters the workers' totals."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
 
-from router.metrics.snapshot import ModelSample, Snapshot
+from router.metrics.snapshot import DeviceSample, ModelSample, Snapshot
 
 Labels = tuple[tuple[str, str], ...]
 Rows = Iterable[tuple[Labels, float]]
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
-    """One family: its name, its type for Prometheus, what it means, and its rows in a snapshot."""
+class Level(NamedTuple, Generic[T]):
+    """One family: its name, its type for Prometheus, what it means, and its rows in a `T`."""
 
     name: str
     kind: str
     documentation: str
-    rows: Callable[[Snapshot], Rows]
+    rows: Callable[[T], Rows]
 
     @property
     def header(self) -> str:
         return f"# HELP {self.name} {self.documentation}\n# TYPE {self.name} {self.kind}\n"
 
 
-def levels(states: Iterable[str]) -> tuple[Level, ...]:
-    """All families that are made from snapshots; `states` are the words that a model's state can be."""
-    return (*_own(tuple(states)), *_llamacpp())
+def gateway_levels() -> tuple[Level[Snapshot], ...]:
+    """What there is once."""
+    return tuple(_gauge(*row) for row in _GATEWAY)
 
 
-def _gauge(name: str, documentation: str, rows: Callable[[Snapshot], Rows]) -> Level:
+def model_levels(states: Iterable[str]) -> tuple[Level[ModelSample], ...]:
+    """What each model has; the label `model` is added to their rows. `states` are the words that a state can be."""
+    return (_model_state(tuple(states)), *_model_gauges(), *_llamacpp())
+
+
+def _gauge(name: str, documentation: str, rows: Callable[[T], Rows]) -> Level[T]:
     return Level(f"llamaherd_{name}", "gauge", documentation, rows)
 
 
-def _per_model(value: Callable[[ModelSample], float]) -> Callable[[Snapshot], Rows]:
-    return lambda snapshot: (((("model", model.model),), value(model)) for model in snapshot.models)
+def _single(value: Callable[[T], float]) -> Callable[[T], Rows]:
+    return lambda sample: (((), value(sample)),)
 
 
-def _single(value: Callable[[Snapshot], float]) -> Callable[[Snapshot], Rows]:
-    return lambda snapshot: (((), value(snapshot)),)
+def _per_device(value: Callable[[DeviceSample], float]) -> Callable[[Snapshot], Rows]:
+    return lambda snapshot: (((("device", device.device),), value(device)) for device in snapshot.devices)
 
 
-def _own(states: tuple[str, ...]) -> Iterator[Level]:
-    yield _gauge("build_info", "What is running", lambda snapshot: (((("version", snapshot.version),), 1),))
-    yield _gauge("model_state", "1 for the state that the model is in", lambda snapshot: _states(snapshot, states))
+_GATEWAY: tuple[tuple[str, str, Callable[[Snapshot], Rows]], ...] = (
+    ("build_info", "What is running", lambda s: (((("version", s.version),), 1),)),
+    ("device_budget_bytes", "Memory that models may use", _per_device(lambda d: d.budget)),
+    ("device_reserved_bytes", "Memory that is reserved for resident models", _per_device(lambda d: d.reserved)),
+    (
+        "download_bytes",
+        "Bytes that are there",
+        lambda s: (((("download", item.reference),), item.done) for item in s.downloads),
+    ),
+    (
+        "download_size_bytes",
+        "Bytes that there will be",
+        lambda s: (((("download", item.reference),), item.total) for item in s.downloads),
+    ),
+    ("spare_workers", "Warm workers that wait for a model", _single(lambda s: s.spare_workers)),
+    ("streams", "Answers held for their readers", _single(lambda s: s.streams)),
+)
+
+
+def _model_state(states: tuple[str, ...]) -> Level[ModelSample]:
+    labels = [(("state", state),) for state in states]
+    return _gauge(
+        "model_state",
+        "1 for the state that the model is in",
+        lambda model: [(label, model.state == state) for label, state in zip(labels, states, strict=True)],
+    )
+
+
+def _model_gauges() -> Iterator[Level[ModelSample]]:
     for name, documentation, value in _MODEL_GAUGES:
-        yield _gauge(name, documentation, _per_model(value))
+        yield _gauge(name, documentation, _single(value))
     yield _gauge(
         "model_memory_bytes",
         "Memory of the worker's process; resident includes mapped files, anonymous does not",
         _memory,
     )
     yield _gauge("model_device_memory_bytes", "What the model holds on each device, by use", _device_memory)
-    yield _gauge(
-        "device_budget_bytes",
-        "Memory that models may use",
-        lambda snapshot: (((("device", device.device),), device.budget) for device in snapshot.devices),
-    )
-    yield _gauge(
-        "device_reserved_bytes",
-        "Memory that is reserved for resident models",
-        lambda snapshot: (((("device", device.device),), device.reserved) for device in snapshot.devices),
-    )
-    yield _gauge(
-        "download_bytes",
-        "Bytes that are there",
-        lambda snapshot: (((("download", item.reference),), item.done) for item in snapshot.downloads),
-    )
-    yield _gauge(
-        "download_size_bytes",
-        "Bytes that there will be",
-        lambda snapshot: (((("download", item.reference),), item.total) for item in snapshot.downloads),
-    )
-    yield _gauge("spare_workers", "Warm workers that wait for a model", _single(lambda s: s.spare_workers))
-    yield _gauge("streams", "Answers held for their readers", _single(lambda s: s.streams))
 
 
 _MODEL_GAUGES: tuple[tuple[str, str, Callable[[ModelSample], float]], ...] = (
@@ -91,24 +100,16 @@ _MODEL_GAUGES: tuple[tuple[str, str, Callable[[ModelSample], float]], ...] = (
 )
 
 
-def _states(snapshot: Snapshot, states: tuple[str, ...]) -> Rows:
-    for model in snapshot.models:
-        for state in states:
-            yield (("model", model.model), ("state", state)), model.state == state
+def _memory(model: ModelSample) -> Rows:
+    if model.memory.resident:
+        yield (("kind", "resident"),), model.memory.resident
+        yield (("kind", "anonymous"),), model.memory.anonymous
 
 
-def _memory(snapshot: Snapshot) -> Rows:
-    for model in snapshot.models:
-        if model.memory.resident:
-            yield (("model", model.model), ("kind", "resident")), model.memory.resident
-            yield (("model", model.model), ("kind", "anonymous")), model.memory.anonymous
-
-
-def _device_memory(snapshot: Snapshot) -> Rows:
-    for model in snapshot.models:
-        for use in model.memory.devices:
-            for kind, value in (("weights", use.weights), ("context", use.context), ("compute", use.compute)):
-                yield (("model", model.model), ("device", use.device), ("kind", kind)), value
+def _device_memory(model: ModelSample) -> Rows:
+    for use in model.memory.devices:
+        for kind, value in (("weights", use.weights), ("context", use.context), ("compute", use.compute)):
+            yield (("device", use.device), ("kind", kind)), value
 
 
 _LLAMACPP: tuple[tuple[str, str, str, Callable[[ModelSample], float]], ...] = (
@@ -170,18 +171,14 @@ _LLAMACPP: tuple[tuple[str, str, str, Callable[[ModelSample], float]], ...] = (
 )
 
 
-def _llamacpp() -> Iterator[Level]:
+def _llamacpp() -> Iterator[Level[ModelSample]]:
     """The names that llama-server's dashboards know, with a `model` label. No scrape resets any of them.
 
     A model that has not run yet has none, as with llama-server: hundreds of models in a folder cost little.
     """
     for name, kind, documentation, value in _LLAMACPP:
-        yield Level(f"llamacpp:{name}", kind, documentation, _per_model_that_ran(value))
+        yield Level(f"llamacpp:{name}", kind, documentation, _once_it_ran(value))
 
 
-def _per_model_that_ran(value: Callable[[ModelSample], float]) -> Callable[[Snapshot], Rows]:
-    return lambda snapshot: (
-        ((("model", model.model),), value(model))
-        for model in snapshot.models
-        if model.memory.resident or model.counters.decode_steps
-    )
+def _once_it_ran(value: Callable[[ModelSample], float]) -> Callable[[ModelSample], Rows]:
+    return lambda model: (((), value(model)),) if model.memory.resident or model.counters.decode_steps else ()

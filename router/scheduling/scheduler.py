@@ -93,6 +93,11 @@ class Scheduler:
     def models(self) -> list[views.ModelView]:
         return [views.model_view(model) for model in self._ledger.models.values()]
 
+    def child(self, key: str) -> Child | None:
+        """The model's worker, without the cost of a view."""
+        model = self._ledger.models.get(key)
+        return model.worker.child if model is not None and model.worker else None
+
     def waiting(self) -> list[views.WaitingView]:
         return views.waiting_views(self._ledger)
 

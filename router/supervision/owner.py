@@ -247,5 +247,5 @@ class Owner:
             self._announcer.progressed(view, now)
 
     def _record_of(self, key: str) -> WorkerRecord | None:
-        view = self._scheduler.model(key)
-        return self._table.get(view.child) if view is not None and view.child is not None else None
+        child = self._scheduler.child(key)
+        return self._table.get(child) if child is not None else None

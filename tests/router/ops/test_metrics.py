@@ -5,14 +5,17 @@ import shutil
 import subprocess
 
 import pytest
+from msgspec import structs
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from protocol.errors import ErrorKind, WireError
 from protocol.generate import ChoiceEnd, Completed, Delta, Parked, ResumePoint, Usage
 from protocol.status import Counters, DeviceMemory, MemoryUse
-from router.metrics import series
-from router.metrics.exposition import Metrics, number
+from router.metrics import exposition, lines, series
+from router.metrics.exposition import Metrics
+from router.metrics.families import Rows
+from router.metrics.lines import number
 from router.metrics.observations import Observations
 from router.metrics.snapshot import DeviceSample, DownloadSample, ModelSample, Snapshot
 from router.metrics.totals import RATE_WINDOW, ModelTotals, add
@@ -121,7 +124,8 @@ def test_a_scrape_takes_one_snapshot_and_repeats_itself() -> None:
     assert {key: first[key] for key in own} == {key: second[key] for key in own}
 
 
-async def test_the_loop_goes_on_during_a_scrape() -> None:
+async def test_the_loop_goes_on_during_a_scrape(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exposition, "TURN", 0.0)
     source = Source()
     source.snapshot = busy_snapshot(50)
     turns = 0
@@ -134,14 +138,46 @@ async def test_the_loop_goes_on_during_a_scrape() -> None:
             await asyncio.sleep(0)  # noqa: TID251
 
     metrics = Metrics(Observations(), source, State)
-    for model in source.snapshot.models:
-        metrics.observations.dispatched(model.model, 0.1)
-        metrics.observations.request_ended(model.model, "eos", 1.0)
     counting = asyncio.create_task(count())
     await metrics.scrape()
     done = True
     await counting
-    assert turns > 5
+    assert turns > 50, "writing a model, or a family, holds nobody up for longer than that takes"
+
+
+def test_a_model_is_written_again_when_its_sample_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    original = lines.write
+
+    def noting(name: str, rows: Rows, labels: str = "") -> bytes:
+        if name == "llamaherd_model_slots":
+            written.append(labels)
+        return original(name, rows, labels)
+
+    monkeypatch.setattr(lines, "write", noting)
+    source = Source()
+    metrics = Metrics(Observations(), source, State)
+    first = scrape(metrics)
+    assert written == ['model="model-0"', 'model="model-1"']
+    same = busy_snapshot()
+    source.snapshot = structs.replace(same, models=(same.models[0], structs.replace(same.models[1], slots=7)))
+    second = scrape(metrics)
+    assert written[2:] == ['model="model-1"']
+    assert (first["llamaherd_model_slots", "model-1"], second["llamaherd_model_slots", "model-1"]) == (4, 7)
+    assert second["llamaherd_model_slots", "model-0"] == 4
+    source.snapshot = structs.replace(same, models=same.models[1:])
+    assert ("llamaherd_model_slots", "model-0") not in scrape(metrics)
+    source.snapshot = structs.replace(same, models=())
+    assert ("llamaherd_model_slots", "model-1") not in scrape(metrics)
+
+
+def test_each_family_comes_once_with_all_its_lines() -> None:
+    metrics = Metrics(Observations(), Source(), State)
+    observe_everything(metrics)
+    families = list(text_string_to_metric_families(asyncio.run(metrics.scrape()).decode()))
+    names = [family.name for family in families]
+    assert len(names) == len(set(names)), "the parser begins a family anew where its lines are not together"
+    assert not [family.name for family in families if family.type == "unknown"]
 
 
 def test_what_did_not_change_is_not_rendered_again(monkeypatch: pytest.MonkeyPatch) -> None:
