@@ -54,7 +54,10 @@ class SchedulerObserver:
         return entry.names[0] if entry is not None and entry.names else ""
 
     def totals(self, key: str) -> ModelTotals:
-        return self._totals.setdefault(key, ModelTotals())
+        totals = self._totals.get(key)
+        if totals is None:
+            totals = self._totals[key] = ModelTotals()
+        return totals
 
     def _load(self, child: Child, model: str | None) -> None:
         if model is None or child in self._loading:

@@ -20,19 +20,17 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 class Series(Generic[M]):
     """One metric object and its lines. Whoever changes the metric sets `touched`."""
 
-    __slots__ = ("_lines", "metric", "touched")
+    __slots__ = ("lines", "metric", "touched")
 
     def __init__(self, metric: M) -> None:
         self.metric = metric
         self.touched = True
-        self._lines = b""
+        self.lines = b""
 
-    def lines(self) -> bytes:
-        if self.touched:
-            self.touched = False
-            (family,) = self.metric.collect()
-            self._lines = _split(render(family))[1]
-        return self._lines
+    def render(self) -> None:
+        self.touched = False
+        (family,) = self.metric.collect()
+        self.lines = _split(render(family))[1]
 
 
 class Family(Generic[M]):
@@ -45,6 +43,8 @@ class Family(Generic[M]):
         self._parts: dict[str, Series[M]] = {}
         (family,) = make().collect()
         self._header = _split(render(family))[0]
+        self._text = self._header
+        self._joined = True
 
     def part(self, name: str = "") -> Series[M]:
         series = self._parts.get(name)
@@ -53,10 +53,16 @@ class Family(Generic[M]):
         return series
 
     def text(self) -> Iterator[bytes]:
-        """The family in pieces, each of them quickly made."""
-        yield self._header
-        for series in tuple(self._parts.values()):
-            yield series.lines()
+        """The family, last; empty pieces come before it, one for each series that had to be rendered again."""
+        for series in [series for series in self._parts.values() if series.touched]:
+            series.render()
+            # Not after the loop: whoever reads the pieces may stop in between.
+            self._joined = False
+            yield b""
+        if not self._joined:
+            self._text = self._header + b"".join([series.lines for series in self._parts.values()])
+            self._joined = True
+        yield self._text
 
 
 def render(family: Metric) -> bytes:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import random
 import sys
 import tempfile
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
+from tests import factory
 from tests.bench.client import chat, stream, user
 from tests.bench.goals import CASES, Case
 from tests.bench.report import Line, lines, table
@@ -25,6 +28,18 @@ def packaged_model() -> Path:
         if file.suffix == ".gguf":
             return Path(str(file.locate()))
     raise SystemExit("SmolLM2 is not installed: run `make demo-model`")
+
+
+@contextlib.contextmanager
+def folder_of(first: Path, second: Path, beside: int) -> Iterator[Path]:
+    """A folder with the models `one` and `two`, and tiny ones, each a file of its own, beside them."""
+    with tempfile.TemporaryDirectory(prefix="bench-models-") as name:
+        folder = Path(name)
+        for model, file in (("one", first), ("two", second)):
+            (folder / f"{model}.gguf").symlink_to(file.resolve())
+        for number in range(beside):
+            factory.language_model(folder / f"tiny-{number}.gguf")
+        yield folder
 
 
 async def measure(
@@ -54,24 +69,22 @@ async def main() -> int:
     first = a.model or packaged_model()
     done: list[Line] = []
     failures = 0
-    with tempfile.TemporaryDirectory(prefix="bench-models-") as folder:
-        for name, file in (("one", first), ("two", a.model2 or first)):
-            (Path(folder) / f"{name}.gguf").symlink_to(file.resolve())
-        for case in CASES:
-            if a.case and case.name not in a.case:
-                continue
-            rounds: dict[str, list[Figures]] = {name: [] for name in names}
+    for case in CASES:
+        if a.case and case.name not in a.case:
+            continue
+        rounds: dict[str, list[Figures]] = {name: [] for name in names}
+        with folder_of(first, a.model2 or first, case.beside) as folder:
             for seed in range(a.rounds):
                 for name in names if seed % 2 == 0 else reversed(names):
                     try:
-                        rounds[name].append(await measure(name, case, Path(folder), ("one", "two"), seed, a))
+                        rounds[name].append(await measure(name, case, folder, ("one", "two"), seed, a))
                     except (RuntimeError, OSError, asyncio.IncompleteReadError) as error:
                         failures += 1
                         print(f"{case.name} on {name}: {error}", file=sys.stderr)
-            if rounds["llamaherd"]:
-                fresh = lines(case, rounds["llamaherd"], rounds.get("llama-server", []))
-                done += fresh
-                print("\n".join(table(fresh).splitlines()[-len(fresh) :]), file=sys.stderr)
+        if rounds["llamaherd"]:
+            fresh = lines(case, rounds["llamaherd"], rounds.get("llama-server", []))
+            done += fresh
+            print("\n".join(table(fresh).splitlines()[-len(fresh) :]), file=sys.stderr)
     print(table(done))
     if a.json:
         a.json.write_text(json.dumps([line.as_json() for line in done], indent=1))

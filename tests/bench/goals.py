@@ -45,6 +45,8 @@ class Case:
     """Whether the case needs two models."""
     defaults: bool = False
     """Whether each gateway chooses slots and context: both take four, and what the model was trained for."""
+    beside: int = 0
+    """Tiny models in the folder, beside the two."""
 
 
 def _one(run: Callable[..., Awaitable[Figures]], **settings: int) -> Run:
@@ -66,6 +68,7 @@ CASES = (
     Case("cancel", _one(scenarios.cancel), (Goal("served_ms", 0.01),)),
     Case("tokenize", _one(scenarios.tokenize), (Goal("requests_per_s", 2.0, at_least=True),)),
     Case("health", scenarios.health, (Goal("p99_ms", 1.1, floor=10.0),), models=True),
+    Case("scrape", scenarios.scrape, (Goal("idle_ms", 1.0), Goal("busy_ms", 1.0)), models=True, beside=48),
     Case("readers", scenarios.readers, (Goal("p99_ms", 1.1, floor=10.0),), models_max=1, models=True),
     Case(
         "swap",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import random
 import statistics
 import time
@@ -185,6 +186,49 @@ async def health(gateway: Gateway, models: tuple[str, str], rng: random.Random) 
         answers = await asyncio.gather(*jobs, stream(gateway.port, chat(models[1], [user("hi")], 4)))
     _check(list(answers))
     return {"p99_ms": quantile(times, 0.99)}
+
+
+async def scrape(gateway: Gateway, models: tuple[str, str], rng: random.Random) -> Figures:
+    """Median of a scrape with no work, and beside eight streams.
+
+    llamaherd answers for all models, each of which has run and so has all its series; llama-server for one.
+    """
+    path = f"/metrics?model={models[0]}"
+    if gateway.name == "llamaherd":
+        path = "/metrics"
+        _, listed = await call(gateway.port, "GET", "/v1/models")
+        for model in json.loads(listed)["data"]:
+            _check([await stream(gateway.port, chat(model["id"], [user("hi")], 2))])
+    idle = await _scrape_times(gateway.port, path)
+    begun = asyncio.Event()
+
+    async def note(chunks: int) -> None:
+        begun.set()
+
+    bodies = [chat(models[0], [user(words(rng, 20))], 4000) for _ in range(8)]
+    streams = [asyncio.create_task(stream(gateway.port, body, note)) for body in bodies]
+    await begun.wait()
+    busy = await _scrape_times(gateway.port, path)
+    running = sum(not task.done() for task in streams)
+    for task in streams:
+        task.cancel()
+    await asyncio.gather(*streams, return_exceptions=True)
+    if running < len(streams):
+        raise RuntimeError(f"{len(streams) - running} streams ended before the scrapes did")
+    return {"idle_ms": statistics.median(idle), "busy_ms": statistics.median(busy)}
+
+
+async def _scrape_times(port: int, path: str) -> list[float]:
+    """Milliseconds of 120 scrapes, one every 50 ms."""
+    times: list[float] = []
+    for _ in range(120):
+        await asyncio.sleep(0.05)
+        start = time.perf_counter()
+        status, _ = await call(port, "GET", path)
+        times.append((time.perf_counter() - start) * 1e3)
+        if status != 200:
+            raise RuntimeError(f"the scrape was answered with {status}")
+    return times
 
 
 async def readers(gateway: Gateway, models: tuple[str, str], rng: random.Random) -> Figures:

@@ -31,6 +31,7 @@ class Setting:
     ctx_size: int = 32768
     models_max: int = 4
     extra: tuple[str, ...] = ()
+    """Further options for llamaherd."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,9 @@ def _free_port() -> int:
 
 
 def command(name: str, setting: Setting, port: int, llama_server: str) -> list[str]:
-    program = [llama_server] if name == "llama-server" else [sys.executable, "-P", "-m", "router.cli.main", "serve"]
+    program = [sys.executable, "-P", "-m", "router.cli.main", "serve"]
+    if name == "llama-server":
+        program = [llama_server, "--metrics"]
     return [
         *program,
         *("--host", "127.0.0.1", "--port", str(port), "--models-dir", str(setting.models_dir)),

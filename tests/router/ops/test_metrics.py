@@ -202,6 +202,17 @@ def test_what_did_not_change_is_not_rendered_again(monkeypatch: pytest.MonkeyPat
     assert changed["llamaherd_first_token_seconds_sum", "m"] == first["llamaherd_first_token_seconds_sum", "m"]
 
 
+def test_a_scrape_that_breaks_off_loses_nothing() -> None:
+    observations = Observations()
+    for model in ("a", "b"):
+        observations.first_token(model, 1.0)
+    pieces = observations.first_token_after.text()
+    assert next(pieces) == b"", "one of the two is rendered"
+    pieces.close()
+    values = read(b"".join(observations.text()))
+    assert values["llamaherd_first_token_seconds_count", "a"] == values["llamaherd_first_token_seconds_count", "b"] == 1
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [(0, "0"), (True, "1"), (1.5, "1.5"), (1e22, "1e+22"), (float("inf"), "+Inf"), (float("nan"), "NaN")],
