@@ -101,7 +101,7 @@ async def stream(
 async def call(port: int, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
     """One plain request on a connection of its own. Returns the status and the body."""
     data = b"" if body is None else json.dumps(body).encode()
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
     try:
         writer.write(_head(method, path, data) + data)
         await writer.drain()
