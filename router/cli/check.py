@@ -96,6 +96,7 @@ def model_value(model: Model) -> dict[str, Any]:
                 "weights": part.weights,
                 "context": part.context,
                 "compute": part.compute,
+                "caches": part.caches,
             }
             for part in model.predictions
         ],
@@ -145,6 +146,7 @@ def model_report(model: Model, others: list[str]) -> list[RenderableType]:
             f"  memory on {part.device}: about {display.size(part.total)} "
             f"(weights {display.size(part.weights)}, context {display.size(part.context)}, "
             f"compute {display.size(part.compute)})"
+            + (f"; caches may grow to {display.size(part.caches)}" if part.caches else "")
         )
     rows = [(f"  {item.option.name}", item.text, item.origin) for item in model.assignments]
     if rows:

@@ -154,7 +154,15 @@ class Assembler:
             request=request_from(effective, facts.sampling),
             facts=facts,
             projector=projector,
-            predictions=predict(facts, parameters, projector=projector, draft=draft, gpu=gpu),
+            predictions=predict(
+                facts,
+                parameters,
+                projector=projector,
+                draft=draft,
+                gpu=gpu,
+                settings=model.worker,
+                free=self._machine.memory,
+            ),
         )
 
     def _gpu(self, parameters: LoadParameters) -> str:

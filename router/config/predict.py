@@ -1,14 +1,15 @@
 """Predicts the memory of a model that was never run, per device, from its header and its load parameters.
 
 Measurements replace a prediction as soon as there are any; until then it must not be too small by much, since admission
-believes it, nor so large that a model that fits is refused.
+believes it, nor so large that a model that fits is refused. What a worker's caches may grow to is therefore told apart
+and not reserved: they begin empty, and so does the first measurement; what they hold is charged as it is measured.
 """
 
 from __future__ import annotations
 
 from msgspec import Struct
 
-from protocol.load import LoadParameters
+from protocol.load import LoadParameters, WorkerSettings
 from router.config.facts import ModelFacts
 from router.config.ggml import CACHE_TYPES
 from router.config.projector import projector_compute_bytes
@@ -28,6 +29,9 @@ IDLE_SEQUENCES = 16
 IDLE_STATES = 4
 MAX_SEQUENCES = 256
 """How many finished sequences workers keep, beyond their slots."""
+SHELF_SHARE = 0.05
+SHELF_MOST = 1 << 30
+"""What workers choose for the states of idle sequences: this share of the free memory, at most so many bytes."""
 CONTEXT_STEP = 256
 WINDOW_PADDING = 256
 
@@ -41,6 +45,8 @@ class Prediction(Struct, frozen=True):
     compute: int
     shared: tuple[tuple[str, int], ...] = ()
     """The part of `weights` that other workers of the same file share, per (dev, inode)."""
+    caches: int = 0
+    """What the worker may come to keep beyond all that: states of idle sequences, encoded media. A limit, no need."""
 
     @property
     def total(self) -> int:
@@ -132,8 +138,11 @@ def predict(
     projector: ModelFacts | None = None,
     draft: ModelFacts | None = None,
     gpu: str = "",
+    settings: WorkerSettings = WorkerSettings(),
+    free: int | None = None,
 ) -> tuple[Prediction, ...]:
     """Predict the memory of one worker. `gpu` names the device that offloaded layers go to, "" where there is none.
+    `free` is what the machine has for a worker that chooses its share, None if unknown.
 
     Several GPUs are added up under the first one's name: how llama.cpp splits a model is known only after it is loaded.
     """
@@ -159,10 +168,19 @@ def predict(
     if draft is not None:
         weights += draft.tensor_bytes
         extra += sum(kv_bytes(draft, parameters, ctx_size)) + compute_bytes(draft, parameters, ctx_size)
-    host = Prediction(HOST, weights, sum(kv) - kv_on_gpu, extra + (0 if gpu else compute), shared)
+    caches = 0 if parameters.embeddings else _shelf(settings, free)
+    if projector is not None:
+        caches += settings.media_cache_bytes
+    host = Prediction(HOST, weights, sum(kv) - kv_on_gpu, extra + (0 if gpu else compute), shared, caches)
     if not gpu:
         return (host,)
     return (host, Prediction(gpu, on_gpu, kv_on_gpu, compute))
+
+
+def _shelf(settings: WorkerSettings, free: int | None) -> int:
+    if settings.shelf_bytes >= 0:
+        return settings.shelf_bytes
+    return SHELF_MOST if free is None else min(SHELF_MOST, int(SHELF_SHARE * free))
 
 
 def _shared(facts: ModelFacts, on_host: int) -> tuple[tuple[str, int], ...]:

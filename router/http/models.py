@@ -159,7 +159,10 @@ def entry(
         "path": model.path,
         "pinned": model.traits.pin if view is None else view.pin,
         "requests": {"running": 0, "waiting": 0},
-        "memory": {"predicted": sum(need_bytes(prediction.need()) for prediction in model.predictions)},
+        "memory": {
+            "predicted": sum(need_bytes(prediction.need()) for prediction in model.predictions),
+            "caches": sum(prediction.caches for prediction in model.predictions),
+        },
     }
     if view is not None:
         value["memory"]["reserved"] = sum(size for _, size in view.reserved)

@@ -155,13 +155,14 @@ class TestCheck:
         return path
 
     def test_the_report_names_values_origins_and_memory(self, file: Path) -> None:
-        result = CliRunner().invoke(group, ["check", str(file), "-c", "256", "--no-hf-cache"])
+        result = CliRunner().invoke(group, ["check", str(file), "-c", "256", "-cram", "48", "--no-hf-cache"])
         assert result.exit_code == Exit.FAILED
         for text in (
             "unknown key 'ctx'",
             "ctx-size = 512 ([good] line 5) is overridden by --ctx-size",
             "[*] line 2",
             "memory on host",
+            "caches may grow to 50.3 MB",
             "context 256",
         ):
             assert text in result.stdout
@@ -172,7 +173,9 @@ class TestCheck:
         assert result.exit_code == 0
         (model,) = json.loads(result.stdout)["models"]
         assert (model["id"], model["context"], model["error"]) == ("good", 512, None)
-        assert model["memory"][0]["total"] > 0
+        memory = model["memory"][0]
+        assert memory["total"] == memory["weights"] + memory["context"] + memory["compute"] > 0
+        assert memory["caches"] > 0
 
     def test_a_file_that_cannot_be_read(self) -> None:
         result = CliRunner().invoke(group, ["check", "/does/not/exist.ini"])

@@ -5,10 +5,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from protocol.load import LoadParameters
+from protocol.load import LoadParameters, WorkerSettings
 from router.config.facts import Identity, ModelFacts, Recurrence, read_facts
 from router.config.predict import CPU_CONTEXT, GPU_CONTEXT, choose_context, compute_bytes, kv_bytes, predict, sequences
 from tests.factory import embedding_model
+from worker.placement import shelf_bytes
 
 MIB = 1 << 20
 PARAMETERS = LoadParameters("m.gguf", ctx_size=4096)
@@ -161,6 +162,26 @@ def test_a_projector_and_a_draft_are_counted() -> None:
     (more,) = predict(FACTS, PARAMETERS, projector=facts(tensor_bytes=10 * MIB), draft=facts(tensor_bytes=20 * MIB))
     assert more.weights - alone.weights == 30 * MIB
     assert more.compute > alone.compute
+
+
+def test_caches_are_shown_beside_the_need_and_are_no_part_of_it() -> None:
+    (bare,) = predict(FACTS, PARAMETERS, settings=WorkerSettings(shelf_bytes=0))
+    (host,) = predict(FACTS, PARAMETERS, settings=WorkerSettings(shelf_bytes=8192 * MIB))
+    assert (bare.caches, host.caches) == (0, 8192 * MIB)
+    assert bare.need() == host.need(), "a limit of 8 GiB refuses nothing on a machine with less"
+    settings = WorkerSettings(shelf_bytes=MIB, media_cache_bytes=10 * MIB)
+    (seeing,) = predict(FACTS, PARAMETERS, projector=facts(tensor_bytes=MIB), settings=settings)
+    assert seeing.caches == 11 * MIB
+    host, gpu = predict(FACTS, but(n_gpu_layers=2), gpu="CUDA0", settings=settings)
+    assert (host.caches, gpu.caches) == (MIB, 0)
+    (embedder,) = predict(FACTS, but(embeddings=True), settings=settings)
+    assert embedder.caches == 0
+
+
+@pytest.mark.parametrize("free", [1 << 30, 7 << 30, 64 << 30])
+def test_an_unset_limit_is_what_the_worker_will_choose(free: int) -> None:
+    (host,) = predict(FACTS, PARAMETERS, free=free)
+    assert host.caches == shelf_bytes(free)
 
 
 def test_the_context_is_what_was_trained_within_a_limit_per_kind_of_device() -> None:
