@@ -123,6 +123,9 @@ class DownloadRoutes:
         name = call.query.get("model") or ""
         if not name:
             raise invalid("'model' is required", "model")
+        model = self._services.visible(call, name)
+        if model is None and self._services.lookup(name) is not None:
+            raise model_not_found(name)
         purge = call.flag("purge", False)
         if call.flag("old", False):
             freed = await self._remove(RemoveModel(0, self._repository(name), superseded=True))
@@ -130,7 +133,6 @@ class DownloadRoutes:
         job = self._services.downloads.find(name)
         if job is not None:
             return await self._cancel(job, purge)
-        model = self._services.lookup(name)
         if model is not None and not model.missing:
             return json_reply({"success": True, "freed_bytes": await self.delete_model(model)})
         if purge and (freed := await self._purge(name)):

@@ -60,8 +60,8 @@ class Logs:
         name = call.query.get("model")
         if not name:
             return self._answer(call, lambda: RING)
-        model = self._services.lookup(name)
-        if model is None or not call.may_use(name, *model.names):
+        model = self._services.visible(call, name)
+        if model is None:
             raise model_not_found(name)
         return self._answer(call, lambda: self._log_of(model))
 

@@ -118,8 +118,8 @@ class Models:
         """A model by its name alone: nothing is loaded or unloaded by default."""
         if not name:
             raise invalid("'model' is required", "model")
-        model = self._services.lookup(name)
-        if model is None or not call.may_use(name, *model.names):
+        model = self._services.visible(call, name)
+        if model is None:
             raise model_not_found(name)
         return model
 

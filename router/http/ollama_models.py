@@ -101,8 +101,8 @@ class OllamaModels:
 
     async def show(self, call: Call) -> Response:
         wanted = decode(_name, await call.body()).wanted
-        model = self._services.lookup(wanted)
-        if model is None or not call.may_use(wanted, *model.names):
+        model = self._services.visible(call, wanted)
+        if model is None:
             raise model_not_found(wanted)
         info = self._services.owner.info(model.key) if model.key else None
         facts = model.facts
@@ -130,7 +130,7 @@ class OllamaModels:
         request = decode(_copy, await call.body())
         if not request.source or not request.destination:
             raise invalid("'source' and 'destination' are required", "source" if not request.source else "destination")
-        model = self._services.lookup(request.source)
+        model = self._services.visible(call, request.source)
         if model is None:
             raise model_not_found(request.source)
         if self._services.lookup(request.destination) is not None:

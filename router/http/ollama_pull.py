@@ -72,8 +72,10 @@ class OllamaPull:
     async def delete(self, call: Call) -> Response:
         """Delete a model's files, or a name that `/api/copy` has made."""
         name = decode(_delete, await call.body()).wanted
+        model = self._services.visible(call, name)
+        if model is None and not call.may_use(name):
+            raise model_not_found(name)
         if not self._services.copies.drop(name):
-            model = self._services.lookup(name)
             if model is None:
                 raise model_not_found(name)
             await self._downloads.delete_model(model)

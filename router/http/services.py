@@ -78,12 +78,10 @@ class Services:
     def model(self, call: Call, named: str | None) -> Model:
         """The model of a request: its field, the query, `--default-model`, or the only one that is loaded.
 
-        Raises `ApiError` 400 where none can be told, 404 for an unknown one, 403 where the key may not use it.
+        Raises `ApiError` 400 where none can be told, 404 for one that does not exist for the request's key.
         """
         name = named or call.query.get("model")
-        model = self._resolve(name)
-        if not call.may_use(*model.names, *((name,) if name else ())):
-            raise ApiError(403, "permission_error", f"this API key may not use the model '{model.id}'", param="model")
+        model = self._resolve(call, name) if name else self._default(call)
         self.check_loadable(model)
         return model
 
@@ -106,6 +104,11 @@ class Services:
             return self.catalogue.resolve(self.copies.resolve(name))
         except UnknownModel:
             return None
+
+    def visible(self, call: Call, name: str) -> Model | None:
+        """The same for the request's key, for which models that it may not use do not exist."""
+        model = self.lookup(name)
+        return model if model is not None and call.may_use(name, *model.names) else None
 
     def require(self, call: Call, scope: Scope) -> None:
         """Raise `ApiError` 403 unless the request's key has this scope, beside what its route asks for."""
@@ -184,16 +187,27 @@ class Services:
             raise invalid(f"model '{model.id}' is not downloaded, and autoload is off", "model")
         return lambda note: self.provide(model, note)
 
-    def _resolve(self, name: str | None) -> Model:
+    def _resolve(self, call: Call, name: str) -> Model:
+        model = self.visible(call, name)
+        if model is not None:
+            return model
         try:
-            return self.catalogue.resolve(self.copies.resolve(name) if name else None)
+            self.catalogue.resolve(self.copies.resolve(name))
         except UnknownModel as error:
-            if name:
-                raise model_not_found(name, error.nearest) from error
+            raise model_not_found(name, [near for near in error.nearest if self.visible(call, near)]) from error
+        raise model_not_found(name)
+
+    def _default(self, call: Call) -> Model:
+        try:
+            model = self.catalogue.resolve(None)
+        except UnknownModel as error:
             loaded = self.owner.loaded_models()
             if len(loaded) != 1:
-                raise invalid("model name is missing from the request", "model") from error
-            return self.catalogue.resolve(loaded[0])
+                raise _nameless() from error
+            model = self.catalogue.resolve(loaded[0])
+        if not call.may_use(*model.names):
+            raise _nameless()
+        return model
 
     def options(self, call: Call, keep_alive: float | None = None) -> Options:
         """How the request's headers want it to be treated; `keep_alive` is what its body says."""
@@ -255,3 +269,7 @@ def _priority(call: Call) -> int:
         return max(-MAX_PRIORITY, min(int(value), MAX_PRIORITY))
     except ValueError as error:
         raise invalid(f"x-priority: expected an integer, got '{value}'", "x-priority") from error
+
+
+def _nameless() -> ApiError:
+    return invalid("model name is missing from the request", "model")

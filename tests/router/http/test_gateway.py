@@ -98,7 +98,7 @@ async def test_key_is_for_its_models_alone() -> None:
         hidden = await http.get("/v1/models/user/repo:Q4_0")
     assert [entry["id"] for entry in listed["data"]] == ["smol"]
     assert allowed.status_code == 200
-    assert denied.status_code == 403
+    assert denied.status_code == 404
     assert hidden.status_code == 404
 
 

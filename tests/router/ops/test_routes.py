@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -131,8 +133,65 @@ async def test_a_key_may_use_its_models_alone() -> None:
             return (await client.post(f"{running.url}/v1/chat/completions", json=body)).status_code
 
         assert await chat("smol") == 200
-        assert await chat("user/repo:Q4_0") in (403, 404)
+        assert await chat("user/repo:Q4_0") == 404
         assert await chat("never-heard-of-it") == 404
+
+
+HIDDEN = "user/repo:Q4_0"
+UNKNOWN = "user/repo:Q4_1"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/v1/models/{}", None),
+        ("GET", "/props?model={}", None),
+        ("GET", "/slots?model={}", None),
+        ("GET", "/logs?model={}", None),
+        ("GET", "/lora-adapters?model={}", None),
+        ("DELETE", "/models?model={}", None),
+        ("DELETE", "/models?model={}&purge=1", None),
+        ("DELETE", "/api/delete", {"model": "{}"}),
+        ("POST", "/models/load", {"model": "{}"}),
+        ("POST", "/models/unload", {"model": "{}"}),
+        ("POST", "/models/pin", {"model": "{}"}),
+        ("POST", "/slots/0?action=erase&model={}", {}),
+        ("POST", "/api/copy", {"source": "{}", "destination": "smol-2"}),
+        ("POST", "/api/show", {"model": "{}"}),
+        ("POST", "/api/generate", {"model": "{}", "keep_alive": 0}),
+        ("POST", "/v1/chat/completions", {"model": "{}", "messages": [{"role": "user", "content": "hi"}]}),
+        ("POST", "/v1/messages", {"model": "{}", "max_tokens": 1, "messages": [{"role": "user", "content": "hi"}]}),
+        ("POST", "/v1/responses", {"model": "{}", "input": "hi"}),
+        ("POST", "/v1/embeddings", {"model": "{}", "input": "hi"}),
+        ("POST", "/v1/rerank", {"model": "{}", "query": "hi", "documents": ["a"]}),
+        ("POST", "/tokenize", {"model": "{}", "content": "hi"}),
+    ],
+)
+async def test_models_of_others_do_not_exist_for_a_key(method: str, path: str, body: dict[str, object] | None) -> None:
+    keys = (KeySpec("limited", "limited", models=("smol*",)), ALL)
+
+    async def answer(name: str) -> tuple[int, str]:
+        text = json.dumps(body).replace('"{}"', json.dumps(name)) if body is not None else None
+        response = await client.request(method, path.format(quote(name)), content=text)
+        return response.status_code, response.text.replace(name, "NAME").replace(name.partition(":")[0], "REPO")
+
+    async with gateway(keys=keys) as running, running.client(headers={"X-Api-Key": "limited"}) as client:
+        hidden = await answer(HIDDEN)
+        assert hidden == await answer(UNKNOWN)
+        assert hidden[0] == 404
+        assert "did you mean" not in hidden[1]
+        assert not running.owner.events
+        assert not running.owner.works
+
+
+async def test_without_a_name_a_key_gets_no_model_that_it_may_not_use() -> None:
+    async with (
+        gateway(keys=(KeySpec("limited", "limited", models=("smol",)),), default=HIDDEN) as running,
+        running.client(headers={"X-Api-Key": "limited"}) as client,
+    ):
+        refused = await client.post("/v1/completions", json={"prompt": "hi"})
+        assert refused.status_code == 400
+        assert HIDDEN not in refused.text
 
 
 async def test_a_key_has_no_more_requests_running_than_it_may() -> None:
