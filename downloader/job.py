@@ -1,4 +1,4 @@
-"""A job process: plans, fetches or deletes for one request, and ends. Started as `python -P -m downloader.job`."""
+"""A job process: plans, fetches or deletes for one request, and ends. Started by `downloader.jobstart`."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from downloader.jobwire import (
     rate_decoder,
     spec_decoder,
 )
+from downloader.manners import give_way, own
 from downloader.rate import Pacer
 from downloader.reference import parse_reference
 from downloader.resolver import resolve
@@ -81,7 +82,9 @@ class Job:
             self.pacer,
             lambda index, phase: self.say(FilePhase(index, phase)),
             self._nudge.wait,
+            own.rest,
         )
+        give_way()
         return Fetched(str(transfer.run()))
 
 
@@ -108,8 +111,3 @@ def _follow(job: Job) -> None:
     for line in sys.stdin.buffer:
         job.set_rate(rate_decoder.decode(line).rate)
     os._exit(ExitCode.PARENT_GONE)
-
-
-if __name__ == "__main__":
-    # The watching thread sits in a read and holds the lock of standard input, over which an orderly end would fall.
-    os._exit(main())

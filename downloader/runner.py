@@ -18,9 +18,8 @@ from protocol.errors import ErrorKind
 _LONGEST_LINE = 16 << 20
 """Bytes: a plan of a repository with thousands of files is one line."""
 
-NICENESS = 10
-"""About a tenth of a core where everything computes, which is enough for some 80 MB/s. More than that and a job could
-starve at its start beside models that use all cores."""
+NICENESS = 19
+"""The weight of a job that plans: a seventieth of a model's, so it neither starves nor is felt."""
 
 _SECRETS = frozenset({"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"})
 _QUIET = {
@@ -43,7 +42,7 @@ async def job_process(spec: JobSpec) -> AsyncIterator[JobProcess]:
     # kernel follows the thread.
     try:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "downloader.job"),
+            *(sys.executable, "-P", "-m", "downloader.jobstart"),
             stdin=PIPE,
             stdout=PIPE,
             env=job_environment(os.environ),

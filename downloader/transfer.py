@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
-from downloader.digest import content_hash
+from downloader.digest import ContentHash, pieces
 from downloader.faults import DownloadFault, transient
 from downloader.hub import Body, Remote
 from downloader.jobwire import Phase
@@ -45,8 +45,10 @@ class Transfer:
         pacer: Pacer,
         report: Callable[[int, Phase], object],
         wait: Callable[[float], object],
+        rest: Callable[[], object],
         window: int = WINDOW,
     ) -> None:
+        """`rest` is called between small pieces of work."""
         self._store = store
         self._hub = hub
         self._plan = plan
@@ -55,6 +57,7 @@ class Transfer:
         self._report = report
         self._wait = wait
         self._window = window
+        self._rest = rest
 
     def run(self) -> Path:
         """Fetch, verify and publish everything; return the first file's path. Raises `DownloadFault`."""
@@ -73,10 +76,9 @@ class Transfer:
             for _ in range(_VERIFY_ROUNDS):
                 if self._store.has_blob(self._repo, file):  # by another job or tool, while this one waited
                     return
-                self._complete(index, file)
+                content = self._complete(index, file)
                 self._report(index, Phase.VERIFYING)
-                partial = self._store.partial(self._repo, file.blob)
-                if content_hash(partial, file.blob) == file.blob:
+                if content.name == file.blob:
                     self._store.adopt(self._repo, file.blob)
                     return
                 self._store.drop_partial(self._repo, file.blob)
@@ -85,7 +87,10 @@ class Transfer:
             f"what the hub sends for '{file.path}' does not match its checksum; tried {_VERIFY_ROUNDS} times",
         )
 
-    def _complete(self, index: int, file: PlanFile) -> None:
+    def _complete(self, index: int, file: PlanFile) -> ContentHash:
+        """Fetch what is missing of a file; the hash of all that is there then."""
+        path = self._store.partial(self._repo, file.blob)
+        content = self._begun(index, file, path)
         self._report(index, Phase.ASKING)
         remote = self._hub.locate(self._repo, self._plan.commit, file.path)
         if remote.etag != file.blob or remote.size != file.size:
@@ -95,25 +100,46 @@ class Transfer:
             )
         note = self._store.read_note(self._repo, file.blob) or Note(file.path, file.size)
         self._report(index, Phase.FETCHING)
-        with self._store.partial(self._repo, file.blob).open("ab", buffering=0) as target:
-            while (have := target.tell()) < file.size:
+        with path.open("ab", buffering=0) as target:
+            while (have := content.length) < file.size:
                 end = min(have + self._window, file.size)
                 with self._hub.read(remote, have, end, note.transport_etag) as body:
                     if body.start != have:
                         target.truncate(body.start)
+                        content = self._hash_of(path, file, body.start)
                     if body.etag != note.transport_etag or have == 0:
                         note = Note(file.path, file.size, body.etag)
                         self._store.write_note(self._repo, file.blob, note)
                     for chunk in body.chunks:
                         _write(target.fileno(), chunk)
+                        content.update(chunk)
                         self._pacer.spend(len(chunk))
-                got = os.fstat(target.fileno()).st_size
-                if got <= have and body.start == have:
+                        self._rest()
+                if content.length <= have and body.start == have:
                     raise transient(f"the hub sent nothing of '{file.path}'")
-                if got > file.size:
+                if content.length > file.size:
                     self._store.drop_partial(self._repo, file.blob)
                     raise transient(f"the hub sent more than {file.size} bytes of '{file.path}'")
-                target.seek(0, os.SEEK_END)
+        return content
+
+    def _begun(self, index: int, file: PlanFile, path: Path) -> ContentHash:
+        """The hash of what an earlier attempt has left."""
+        try:
+            length = path.stat().st_size
+        except FileNotFoundError:
+            length = 0
+        if length:
+            self._report(index, Phase.VERIFYING)
+        return self._hash_of(path, file, length)
+
+    def _hash_of(self, path: Path, file: PlanFile, length: int) -> ContentHash:
+        """The hash of the first bytes of a file that is to become `file`."""
+        content = ContentHash(file.blob, file.size)
+        if length:
+            for piece in pieces(path, length):
+                content.update(piece)
+                self._rest()
+        return content
 
 
 def _write(descriptor: int, chunk: bytes) -> None:

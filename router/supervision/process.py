@@ -52,7 +52,9 @@ class ChildProcess:
                 stdout=write_end,
                 stderr=write_end,
                 env=dict(command.environment),
-                start_new_session=True,
+                # Out of reach of the terminal's Ctrl-C, but in our session: where Linux shares the cores out among
+                # sessions, a child's niceness would else mean nothing between it and its siblings.
+                process_group=0,
                 bufsize=0,
             )
         except OSError:

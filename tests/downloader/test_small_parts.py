@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from downloader.digest import content_hash
+from downloader.digest import ContentHash, pieces
 from downloader.rate import Pacer, shares
 from downloader.removal import doomed_paths
 from downloader.retry import Retry, backoff
@@ -186,5 +186,18 @@ def test_free_space_of_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
 def test_both_kinds_of_content_names(tmp_path: Path) -> None:
     file = tmp_path / "x"
     file.write_bytes(b"hello\n")
-    assert content_hash(file, "0" * 64) == "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03"
-    assert content_hash(file, "0" * 40) == "ce013625030ba8dba906f756967f9e9ca394464a"
+    names = {"0" * 64: "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03"}
+    names["0" * 40] = "ce013625030ba8dba906f756967f9e9ca394464a"
+    for blob, name in names.items():
+        content = ContentHash(blob, 6)
+        for piece in pieces(file, 6):
+            content.update(piece)
+        assert content.name == name
+        assert content.length == 6
+
+
+def test_the_first_bytes_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "x"
+    file.write_bytes(b"a" * 300_000 + b"b")
+    assert b"".join(pieces(file, 300_000)) == b"a" * 300_000
+    assert max(len(piece) for piece in pieces(file, 300_001)) < 300_000

@@ -14,6 +14,7 @@ from downloader.runner import NICENESS
 from protocol.download import DownloadDone, DownloadFailed, JobState
 from protocol.errors import ErrorKind
 from tests.downloader.desk import Desk
+from tests.eventually import eventually_async
 from tests.fakes.hub import FakeFile, FakeHub, Fault
 
 REPO = "someone/tiny-GGUF"
@@ -233,4 +234,21 @@ async def test_a_job_gives_way_to_those_who_compute(hub: FakeHub, desk: Desk) ->
     await desk.until_bytes(job, 65_536)
     (pid,) = desk.processes()
     assert os.getpriority(os.PRIO_PROCESS, pid) == NICENESS
-    assert os.sched_getscheduler(pid) == os.SCHED_BATCH
+    assert os.sched_getscheduler(pid) == os.SCHED_IDLE
+
+
+async def test_what_a_killed_job_left_is_checked_too(hub: FakeHub, desk: Desk) -> None:
+    body = content(2_000_000)
+    hub.add(REPO, {MODEL: body})
+    hub.arm(Fault.CUT, 1_000_000)
+    hub.arm(Fault.SLOW, 500_000)
+    job = await desk.start(REPO)
+    await eventually_async(lambda: len(hub.gets()) == 2, 20, "the job goes on after the cut")
+    (partial,) = desk.cache.rglob("*.llamaherd.incomplete")
+    (pid,) = desk.processes()
+    with partial.open("r+b") as file:
+        file.write(b"FUGG")
+    os.kill(pid, 9)
+    done = await desk.end(job)
+    assert isinstance(done, DownloadDone)
+    assert Path(done.path).read_bytes() == body

@@ -48,7 +48,9 @@ def transfer(root: Path, source: Source, *paths: str, window: int = 4_000) -> tu
     phases: list[tuple[int, Phase]] = []
     pacer = Pacer(lambda seconds: None, lambda: 0.0)
     report = lambda index, phase: phases.append((index, phase))  # noqa: E731
-    return Transfer(Store(root), source, plan(*paths), pacer, report, lambda seconds: None, window), phases
+    return Transfer(
+        Store(root), source, plan(*paths), pacer, report, lambda seconds: None, lambda: None, window
+    ), phases
 
 
 def test_no_answer_is_longer_than_a_window(tmp_path: Path) -> None:

@@ -117,6 +117,8 @@ class FakeHub:
         self.open_answers = 0
         self.rate = 0.0
         """Bytes per second of all answers together; 0 = as fast as it goes."""
+        self.cdn = ""
+        """Where another server has the contents, "" for this one."""
         self._armed: list[_Armed] = []
         self._lock = threading.Lock()
         self._due = 0.0
@@ -247,7 +249,7 @@ class FakeHub:
             "X-Linked-Etag": f'"{blob}"',
             "X-Linked-Size": str(len(file.content)),
             # Another host name, so that a client must not send its token there.
-            "Location": f"http://localhost:{self.port}/cdn/{file.blob}",
+            "Location": f"{self.cdn or f'http://localhost:{self.port}/cdn'}/{file.blob}",
         }
         return Response(status_code=302, headers=headers)
 
