@@ -45,8 +45,12 @@ class Client:
     def __init__(self, url: str, api_key: str = "", timeout: float = TIMEOUT) -> None:
         if "://" not in url and not url.startswith("unix:"):
             url = "http://" + url
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https", "unix") or (parts.scheme != "unix" and not parts.hostname):
+        try:
+            parts = urlsplit(url)
+            good = parts.scheme == "unix" or (parts.scheme in ("http", "https") and bool(parts.hostname))
+        except ValueError:
+            good = False
+        if not good:
             raise ClientError(
                 f"'{url}' is no address of a gateway; write http://host:port or unix:/path.sock", Exit.USAGE
             )

@@ -6,9 +6,14 @@ The import by name is on purpose: `serve` must not pay for the tables and progre
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
+import sys
 
 import click
+
+from router.cli.exits import Exit
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("router.cli.serve", "Serve models."),
@@ -51,18 +56,37 @@ class Commands(click.Group):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
 
+UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""What writing to a full or broken disk or terminal fails with."""
+
+
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Try `llamaherd serve -m model.gguf`, then `llamaherd chat` in another terminal.",
 )
+@click.version_option(package_name="llamaherd", message="%(prog)s %(version)s")
 def group() -> None:
     """One gateway for many local GGUF models."""
 
 
 def main() -> None:
     """The entry point. Ends the process with an exit code of `Exit`."""
-    group(prog_name="llamaherd")
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started this
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+    try:
+        try:
+            group(prog_name="llamaherd")
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        if error.errno not in UNWRITABLE:
+            raise
+        # Python flushes once more at its end, and would complain again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"llamaherd: cannot write the output: {error.strerror}", file=sys.stderr)
+        sys.exit(Exit.FAILED)
 
 
 if __name__ == "__main__":

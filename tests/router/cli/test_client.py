@@ -17,7 +17,7 @@ def test_a_unix_socket(tmp_path: Path) -> None:
         assert Client(gateway.url).get("/health") == {"status": "ok"}
 
 
-@pytest.mark.parametrize("url", ["ftp://host", "http://", "http://host:port"])
+@pytest.mark.parametrize("url", ["ftp://host", "http://", "http://host:port", "http://[::1"])
 def test_an_address_that_is_none(url: str) -> None:
     with pytest.raises(ClientError) as raised:
         Client(url).get("/health")

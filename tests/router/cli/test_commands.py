@@ -358,6 +358,12 @@ class TestLogs:
         gateway.on("GET", "/logs", Answer(text="one\ntwo\n"))
         assert run("logs", "-f", "m").stdout == "one\ntwo\n"
         assert gateway.asked[-1].query == {"model": "m", "follow": "1"}
+        assert run("logs", "--json", "m").stdout == '{"line": "one"}\n{"line": "two"}\n'
+
+    def test_so_many_lines_are_asked_for(self, gateway: StubGateway, run: Run) -> None:
+        gateway.answer = lambda asked: Answer(text=f"{sorted(asked.query.items())}\n")  # type: ignore[method-assign]
+        assert run("logs", "-n", "5", "m").stdout == "[('lines', '5'), ('model', 'm')]\n"
+        assert run("logs", "-n", "-1", "m").exit_code == Exit.USAGE
 
     def test_a_stream_that_breaks_off(self, gateway: StubGateway, run: Run) -> None:
         gateway.on("GET", "/logs", Answer(text="one\n", cut=True))
