@@ -65,7 +65,7 @@ class Process:
 
     def _pump(self, post: Callable[..., object], stop: asyncio.Event) -> None:
         while True:
-            self._channel.wait()
+            self._channel.control.wait()
             while (message := self._channel.control.pop()) is not None:
                 if isinstance(message, Shutdown):
                     post(stop.set)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -69,10 +70,8 @@ class Channel:
         end: Callable[[ExitCode], None] = _end_process,
         seen: Callable[[ControlMessage], None] | None = None,
     ) -> None:
-        self.activity = threading.Condition()
-        """Notified whenever a lane gets a message; other work of the same threads may be announced through it too."""
-        self.control: Lane[ControlMessage] = Lane(self.activity)
-        self.work: WorkLane[codec.Work] = WorkLane(self.activity)
+        self.control: Lane[ControlMessage] = Lane()
+        self.work: WorkLane[codec.Work] = WorkLane()
         self._bootstrap = bootstrap
         self._hello = hello
         self._status = status
@@ -80,6 +79,7 @@ class Channel:
         self._seen = seen
         self._outgoing: deque[bytes] = deque()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._roused = False
         self._closing = False
         self._linger_ms = 0
         self._settled = threading.Event()
@@ -102,12 +102,14 @@ class Channel:
     def send(self, message: codec.FromChild) -> None:
         """Queue a message from any thread; it is encoded here, so that the I/O thread stays free."""
         self._outgoing.append(codec.encode(message))
-        os.eventfd_write(self._wake, 1)
+        self._rouse()
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Block until either lane holds a message, at most `timeout` seconds. Says whether one does."""
-        with self.activity:
-            return self.activity.wait_for(lambda: bool(self.control or self.work), timeout)
+    def _rouse(self) -> None:
+        # The I/O thread lowers the flag before it empties the queue: whoever finds it up has queued soon enough. Two
+        # threads may both find it down, which wakes the I/O thread once in vain.
+        if not self._roused:
+            self._roused = True
+            os.eventfd_write(self._wake, 1)
 
     def close(self, linger: float) -> None:
         """Send what is queued, for at most `linger` seconds, and give the socket back. Nothing may be sent after it."""
@@ -115,7 +117,7 @@ class Channel:
             return
         self._linger_ms = round(linger * 1000)
         self._closing = True
-        os.eventfd_write(self._wake, 1)
+        self._rouse()
         if self._thread.ident is not None:
             self._thread.join()
         os.close(self._wake)
@@ -151,17 +153,21 @@ class Channel:
         monitor = socket.get_monitor_socket(_LOST)
         try:
             self._connect(socket)
-            poller = zmq.Poller()
-            for source in (socket, monitor, self._wake):
-                poller.register(source, zmq.POLLIN)
+            # Not ZeroMQ's own poll, which asks the kernel a dozen times for each message. The price: a descriptor only
+            # tells of what comes after its socket was found empty, so each is read to the end before the next wait.
+            poller = select.poll()
+            watched = monitor.FD
+            for descriptor in (socket.FD, watched, self._wake):
+                poller.register(descriptor, select.POLLIN)
+            self._watch(monitor)
             while not self._closing:
-                poller.poll()
-                self._clear_wake()
+                ready = {descriptor for descriptor, _ in poller.poll()}
+                if self._wake in ready:
+                    self._clear_wake()
                 self._flush(socket)
                 self._receive(socket)
-                if monitor.poll(0):
-                    event = recv_monitor_message(monitor)["event"]
-                    raise ConnectionLost(f"connection to the router lost ({zmq.Event(event)!r})")
+                if watched in ready:
+                    self._watch(monitor)
             self._flush(socket)
         except ProtocolViolation as violation:
             error = WireError(ErrorKind.INTERNAL, str(violation))
@@ -187,11 +193,14 @@ class Channel:
             socket.set(zmq.CURVE_SECRETKEY, keys.secret.encode())
         socket.connect(self._bootstrap.address)
 
+    def _watch(self, monitor: zmq.Socket[bytes]) -> None:
+        if monitor.poll(0):
+            event = recv_monitor_message(monitor)["event"]
+            raise ConnectionLost(f"connection to the router lost ({zmq.Event(event)!r})")
+
     def _clear_wake(self) -> None:
-        try:
-            os.eventfd_read(self._wake)
-        except BlockingIOError:
-            return
+        os.eventfd_read(self._wake)
+        self._roused = False
 
     def _flush(self, socket: zmq.Socket[bytes]) -> None:
         while self._outgoing:

@@ -20,13 +20,11 @@ Request = TypeVar("Request", bound=Numbered)
 
 
 class Lane(Generic[Message]):
-    """A first-in-first-out queue.
+    """A first-in-first-out queue with one thread that reads it."""
 
-    All lanes of a child share one condition, so that a thread can wait for any of them.
-    """
-
-    def __init__(self, activity: threading.Condition) -> None:
-        self.activity = activity
+    def __init__(self) -> None:
+        self.activity = threading.Condition()
+        """Notified whenever a message comes; what else its reader waits for may be announced through it too."""
         self._waiting: deque[Message] = deque()
 
     def __len__(self) -> int:
@@ -35,7 +33,7 @@ class Lane(Generic[Message]):
     def push(self, message: Message) -> None:
         with self.activity:
             self._waiting.append(message)
-            self.activity.notify_all()
+            self.activity.notify()
 
     def pop(self) -> Message | None:
         """The oldest message, or None; never blocks for longer than another thread's push."""

@@ -72,14 +72,14 @@ class Preparation:
         """End the thread once it is done with what it does."""
         self._stopping = True
         with self._lane.activity:
-            self._lane.activity.notify_all()
+            self._lane.activity.notify()
         self._thread.join()
 
     def use(self, texts: ModelTexts) -> None:
         """The texts of the model that has been loaded."""
         self._texts = texts
         with self._lane.activity:
-            self._lane.activity.notify_all()
+            self._lane.activity.notify()
 
     def replace_vocabulary(self, vocabulary: Vocabulary) -> None:
         """From now on use another object of the same vocabulary: the one in use is about to be freed."""

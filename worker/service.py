@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from typing import Protocol
 
@@ -34,7 +33,6 @@ from worker.tally import Tally
 class Wire(Protocol):
     """What the worker uses of the channel."""
 
-    activity: threading.Condition
     control: Lane[ControlMessage]
     work: WorkLane[codec.Work]
 
@@ -102,8 +100,8 @@ class Worker:
 
     def _deliver(self, ready: Ready) -> None:
         self._inbox.append(ready)
-        with self._wire.activity:
-            self._wire.activity.notify_all()
+        with self._wire.control.activity:
+            self._wire.control.activity.notify()
 
     def _prepared(self) -> None:
         self._board.preparation += 1
@@ -112,9 +110,9 @@ class Worker:
 
     def _wait(self) -> None:
         """Until something arrives; the numbers that the last step has left behind are sent before long."""
-        with self._wire.activity:
+        with self._wire.control.activity:
             timeout = NUMBERS_INTERVAL if self._unreported else None
-            woken = self._wire.activity.wait_for(lambda: bool(self._wire.control or self._inbox), timeout)
+            woken = self._wire.control.activity.wait_for(lambda: bool(self._wire.control or self._inbox), timeout)
         if not woken:
             self._report()
 

@@ -68,6 +68,7 @@ FAULTS = frozenset(
 POISON = "please exit"
 """Words in a prompt that make `exit_on_request` exit."""
 TOKENS = 8
+LOOK = 0.002
 STEP = 0.002
 SLOW_STEP = 0.05
 LOAD_STEPS = 5
@@ -178,7 +179,9 @@ class FakeWorker:
             self.channel._outgoing.append(b"\xc1 this is no message")
         self.tell()
         while True:
-            self.channel.wait(None if not self.running else 0.0)
+            # One thread reads both lanes here, and there is no waiting for both.
+            while not (self.running or self.channel.work or self.channel.control.wait(LOOK)):
+                pass
             self.take_control()
             self.take_work()
             self.decode()

@@ -118,7 +118,8 @@ def test_sorts_messages_into_lanes(router: RouterEnd, channel: Channel) -> None:
 def test_answers_the_ping_without_the_lanes(router: RouterEnd, channel: Channel) -> None:
     router.send(QueryStatus(7))
     assert router.receive() == status(7)
-    assert not channel.wait(0)
+    assert not channel.control.wait(0)
+    assert not channel.work.wait(0)
 
 
 def test_cancel_removes_waiting_work_and_answers(router: RouterEnd, channel: Channel) -> None:

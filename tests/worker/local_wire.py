@@ -29,9 +29,8 @@ class LocalWire:
     """Sorts like the channel and passes every message through the codec."""
 
     def __init__(self, seen: Callable[[ControlMessage], None]) -> None:
-        self.activity = threading.Condition()
-        self.control: Lane[ControlMessage] = Lane(self.activity)
-        self.work: WorkLane[codec.Work] = WorkLane(self.activity)
+        self.control: Lane[ControlMessage] = Lane()
+        self.work: WorkLane[codec.Work] = WorkLane()
         self.sent: list[codec.FromChild] = []
         self._arrived = threading.Condition()
         self._seen = seen
