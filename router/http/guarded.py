@@ -8,6 +8,7 @@ from typing import Any
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from router.http.corked import CorkedTransport
 from router.http.errors import ApiError, Dialect
 from router.http.replies import error_reply
 
@@ -39,6 +40,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.transport = CorkedTransport(transport, self.loop)  # type: ignore[assignment]  # delegates the rest
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:

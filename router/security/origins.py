@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 LOCALHOST = "localhost"
@@ -11,8 +12,11 @@ LOCALHOST = "localhost"
 
 APP_SCHEMES = frozenset({"app", "capacitor", "ionic", "tauri", "vscode-webview", "vscode-file"})
 _WEB_SCHEMES = frozenset({"http", "https"})
+_REMEMBERED = 256
+"""Host names that need not be taken apart again: each request has one, and nearly all have the same."""
 
 
+@lru_cache(_REMEMBERED)
 def is_loopback_name(host: str) -> bool:
     """Whether a host name (no port, brackets removed) can only mean this machine."""
     if host.lower().rstrip(".") == "localhost" or host.lower().endswith(".localhost"):
@@ -23,6 +27,7 @@ def is_loopback_name(host: str) -> bool:
         return False
 
 
+@lru_cache(_REMEMBERED)
 def split_host(header: str) -> str:
     """The host of a `Host` header without port and brackets; empty if it is malformed."""
     try:

@@ -22,6 +22,11 @@ logger = logging.getLogger(__name__)
 DRAIN_LIMIT = 500
 """Frames handled in one go before the event loop gets a turn."""
 
+# Plain numbers: arithmetic with enumerations costs as much as sending a frame.
+_NOW = int(zmq.NOBLOCK)
+_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
+_READABLE = int(zmq.POLLIN)
+
 
 class ChildGone(Exception):
     """The child has no connection: it never said `Hello`, or it has ended."""
@@ -89,7 +94,8 @@ class Link:
     def send(self, child: Child, message: codec.ToChild) -> None:
         """Send now, without waiting. Raises `ChildGone`."""
         try:
-            self._socket.send_multipart([identity_of(child.name, child.epoch), codec.encode(message)], zmq.NOBLOCK)
+            self._socket.send(identity_of(child.name, child.epoch), _MORE)
+            self._socket.send(codec.encode(message), _NOW)
         except zmq.ZMQError as error:
             if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 raise
@@ -129,7 +135,7 @@ class Link:
     def _drain(self) -> bool:
         """Deliver what has arrived, within the limit. Says whether there may be more."""
         self._drain_asked = False
-        if self._loop is None or self._draining or not cast(int, self._socket.get(zmq.EVENTS)) & zmq.POLLIN:
+        if self._loop is None or self._draining or not cast(int, self._socket.get(zmq.EVENTS)) & _READABLE:
             return False
         self._draining = True
         exhausted = False
