@@ -89,13 +89,17 @@ class Preparation:
 
     def _run(self) -> None:
         while not self._stopping:
-            with self._lane.activity:
-                self._lane.activity.wait_for(lambda: self._stopping or (self._texts is not None and bool(self._lane)))
-            work = None if self._stopping else self._lane.pop()
-            if work is not None:
-                self._began(work.request)
-                self._handle(work)
-                self._stepped()
+            work = self._lane.pop() if self._texts is not None else None
+            if work is None:
+                with self._lane.activity:
+                    self._lane.activity.wait_for(self._is_wanted)
+                continue
+            self._began(work.request)
+            self._handle(work)
+            self._stepped()
+
+    def _is_wanted(self) -> bool:
+        return self._stopping or (self._texts is not None and bool(self._lane))
 
     def _handle(self, work: codec.Work) -> None:
         assert self._texts is not None

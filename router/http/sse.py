@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 
 import msgspec
 
@@ -30,4 +30,4 @@ def comment(text: str) -> bytes:
 
 def random_id(prefix: str) -> str:
     """An id such as `chatcmpl-` and 32 hexadecimal digits."""
-    return prefix + secrets.token_hex(16)
+    return prefix + os.urandom(16).hex()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from starlette.types import Message
 
-from router.http.connection import WhileConnected
+from router.http.connection import PATIENCE, WhileConnected
 from router.http.errors import ClientGone
 
 
@@ -53,13 +53,20 @@ async def test_a_cancellation_from_elsewhere_goes_on() -> None:
         await task
 
 
+async def test_a_quick_answer_is_not_looked_after() -> None:
+    connection = Connection()
+    tasks = asyncio.all_tasks()
+    with WhileConnected(connection.receive):
+        assert asyncio.all_tasks() == tasks
+
+
 @pytest.mark.usefixtures("no_collection")
 async def test_nothing_of_an_answered_request_waits_for_the_collection_of_cycles() -> None:
     connection = Connection()
 
     async def answer() -> None:
         with WhileConnected(connection.receive):
-            await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.01)
+            await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=3 * PATIENCE)
 
     await asyncio.create_task(answer())
     await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.01)  # the watch ends by itself
