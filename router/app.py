@@ -12,6 +12,7 @@ from pathlib import Path
 
 import uvloop
 
+from protocol.garbage import quiet_collection
 from router.config.catalogue import Difference
 from router.config.configuration import Configuration
 from router.config.settings import Settings, runtime_folder, state_folder
@@ -180,6 +181,7 @@ async def _serve(
     serving = server.run_in_background(listeners.sockets)
     for address in listeners.addresses:
         log.info("listening on %s", address)
+    quiet_collection()
     manager.ready()
     try:
         async with asyncio.TaskGroup() as background:

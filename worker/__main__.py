@@ -12,6 +12,7 @@ import sys
 from protocol.bootstrap import read_bootstrap
 from protocol.channel import Channel, ConnectionLost, RefusedByRouter
 from protocol.errors import ExitCode, ProtocolViolation
+from protocol.garbage import quiet_collection
 from protocol.handshake import PROTOCOL_VERSION, Hello
 from protocol.parent_watch import die_with_parent, watch_parent
 from worker.held import HeldRequests
@@ -51,6 +52,7 @@ def main() -> ExitCode:
     except ConnectionLost as loss:
         logging.error("%s", loss)
         return ExitCode.CONNECTION_LOST
+    quiet_collection()
     try:
         return Worker(channel, board, held, watch, log).run()
     except ProtocolViolation as violation:
