@@ -37,5 +37,5 @@ class CorkedTransport:
 
     def _flush(self) -> None:
         if self._pending:
-            data, self._pending = b"".join(self._pending), []
-            self._transport.write(data)
+            pieces, self._pending = self._pending, []
+            self._transport.writelines(pieces)

@@ -17,9 +17,9 @@ async def test_head_and_body_are_one_write() -> None:
     cork, transport = corked()
     cork.write(b"head")
     cork.write(b"body")
-    transport.write.assert_not_called()
+    transport.writelines.assert_not_called()
     await asyncio.sleep(0)  # noqa: TID251  one turn of the loop
-    transport.write.assert_called_once_with(b"headbody")
+    transport.writelines.assert_called_once_with([b"head", b"body"])
 
 
 async def test_each_turn_has_its_own() -> None:
@@ -27,16 +27,16 @@ async def test_each_turn_has_its_own() -> None:
     for data in (b"a", b"b"):
         cork.write(data)
         await asyncio.sleep(0)  # noqa: TID251  one turn of the loop
-    assert [call.args for call in transport.write.call_args_list] == [(b"a",), (b"b",)]
+    assert [call.args for call in transport.writelines.call_args_list] == [([b"a"],), ([b"b"],)]
 
 
 async def test_what_was_written_leaves_before_the_end() -> None:
     cork, transport = corked()
     cork.write(b"last words")
     cork.close()
-    assert [name for name, *_ in transport.method_calls] == ["write", "close"]
+    assert [name for name, *_ in transport.method_calls] == ["writelines", "close"]
     await asyncio.sleep(0)  # noqa: TID251  one turn of the loop
-    transport.write.assert_called_once_with(b"last words")
+    transport.writelines.assert_called_once_with([b"last words"])
 
 
 async def test_the_rest_is_the_transports_own() -> None:
