@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -21,24 +20,30 @@ from router.supervision.news import News, NewsMissed
 HEARTBEAT = 15.0
 """Seconds of silence after which a comment shows that the connection lives."""
 
+REMEMBERED = 64
+"""Events whose bytes are kept for further followers, who are at most a few events behind one another."""
+
 
 class Events:
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._wording = Wording(services)
 
     def routes(self) -> list[Route]:
         return [Route("GET", "/models/sse", self.follow)]
 
     async def follow(self, call: Call) -> Response:
         last = call.headers.get("last-event-id", "")
-        return EventStream(self._services, call, int(last) if last.isdecimal() and len(last) < 19 else None)
+        begin = int(last) if last.isdecimal() and len(last) < 19 else None
+        return EventStream(self._services, self._wording, call, begin)
 
 
 class EventStream:
     """One follower. It begins with a snapshot, or with what came after the event that it names."""
 
-    def __init__(self, services: Services, call: Call, last_id: int | None) -> None:
+    def __init__(self, services: Services, wording: Wording, call: Call, last_id: int | None) -> None:
         self._services = services
+        self._wording = wording
         self._call = call
         self._last_id = last_id
 
@@ -55,7 +60,7 @@ class EventStream:
                 except NewsMissed:
                     await _part(send, self._snapshot(subscription.last_id))
                     continue
-                data = b": heartbeat\n\n" if news is None else b"".join(self._events(news))
+                data = b": heartbeat\n\n" if news is None else self._events(news)
                 if data:
                     await _part(send, data)
             await send({"type": "http.response.body", "body": b""})
@@ -69,17 +74,37 @@ class EventStream:
         data = {"models": models, "downloads": self._services.running_downloads()}
         return event(last_id, {"model": "*", "event": "snapshot", "data": data})
 
-    def _events(self, news: News) -> Iterator[bytes]:
+    def _events(self, news: News) -> bytes:
         """One event for each name that the news is about; none for names that the key may not use."""
+        return b"".join([text for names, text in self._wording.of(news) if not names or self._call.may_use(*names)])
+
+
+class Wording:
+    """What followers are sent of an event, made once for all of them."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._made: dict[int, list[tuple[tuple[str, ...], bytes]]] = {}
+
+    def of(self, news: News) -> list[tuple[tuple[str, ...], bytes]]:
+        """For each model that the news is about, all its names, and the bytes; no names where it is about none."""
+        made = self._made.get(news.id)
+        if made is None:
+            if len(self._made) >= REMEMBERED:
+                del self._made[next(iter(self._made))]
+            made = self._made[news.id] = self._make(news)
+        return made
+
+    def _make(self, news: News) -> list[tuple[tuple[str, ...], bytes]]:
+        body: dict[str, Any] = {"model": news.key, "event": news.event}
+        if news.view is not None:
+            body["data"] = change(news.view, news)
+        elif news.data:
+            body["data"] = msgspec.Raw(news.data)
         sharing = self._services.catalogue.sharing(news.key)
-        names = [model.id for model in sharing if self._call.may_use(*model.names)] if sharing else [news.key]
-        for name in names:
-            body: dict[str, Any] = {"model": name, "event": news.event}
-            if news.view is not None:
-                body["data"] = change(news.view, news)
-            elif news.data:
-                body["data"] = msgspec.Raw(news.data)
-            yield event(news.id, body)
+        if not sharing:
+            return [((), event(news.id, body))]
+        return [(model.names, event(news.id, body | {"model": model.id})) for model in sharing]
 
 
 async def _part(send: Send, data: bytes) -> None:

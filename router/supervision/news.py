@@ -13,6 +13,9 @@ from router.scheduling.views import ModelView
 
 KEPT = 1000
 
+WOKEN = 16
+"""Subscribers that are woken in one turn of the event loop: between two turns others are served."""
+
 
 class News(Struct, frozen=True):
     """One event. `view` is the model at that moment, `info` its facts if it is loaded, `data` JSON for other events."""
@@ -36,7 +39,8 @@ class NewsHub:
         self._kept: deque[News] = deque(maxlen=kept)
         # Ids of an earlier router must not look like ours to a client that comes back with one.
         self.last_id = int(time.time() * 1000) << 12
-        self._next: asyncio.Future[None] | None = None
+        self._waiting: dict[asyncio.Future[None], None] = {}
+        self._waking: deque[asyncio.Future[None]] = deque()
 
     def publish(
         self, key: str, event: str, view: ModelView | None = None, info: ModelInfo | None = None, data: bytes = b""
@@ -44,9 +48,18 @@ class NewsHub:
         """Number an event and wake everybody who waits."""
         self.last_id += 1
         self._kept.append(News(self.last_id, key, event, view, info, data))
-        if self._next is not None:
-            self._next.set_result(None)
-            self._next = None
+        if self._waiting and not self._waking:
+            asyncio.get_running_loop().call_soon(self._wake)
+        self._waking.extend(self._waiting)
+        self._waiting.clear()
+
+    def _wake(self) -> None:
+        for _ in range(min(WOKEN, len(self._waking))):
+            waiter = self._waking.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+        if self._waking:
+            asyncio.get_running_loop().call_soon(self._wake)
 
     def subscribe(self, last_id: int | None = None) -> Subscription:
         """Follow from behind `last_id`, by default from now on."""
@@ -61,11 +74,18 @@ class NewsHub:
             raise NewsMissed
         return self._kept[index]
 
-    def changed(self) -> asyncio.Future[None]:
-        """Done at the next event; shared by all who wait."""
-        if self._next is None:
-            self._next = asyncio.get_running_loop().create_future()
-        return self._next
+    async def changed(self, timeout: float | None) -> bool:
+        """Wait for the next event, at most `timeout` seconds. Says whether there was one."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[waiter] = None
+        try:
+            async with asyncio.timeout(timeout):
+                await waiter
+        except TimeoutError:
+            return False
+        finally:
+            self._waiting.pop(waiter, None)
+        return True
 
 
 class Subscription:
@@ -89,6 +109,5 @@ class Subscription:
             if news is not None:
                 self.last_id = news.id
                 return news
-            _, waiting = await asyncio.wait([self._hub.changed()], timeout=timeout)
-            if waiting:
+            if not await self._hub.changed(timeout):
                 return None

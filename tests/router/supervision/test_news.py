@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 
 import pytest
 
-from router.supervision.news import NewsHub, NewsMissed
+from router.supervision.news import WOKEN, NewsHub, NewsMissed
 
 
 async def test_subscribers_get_each_event_once_in_order() -> None:
@@ -74,3 +75,43 @@ async def test_ids_of_an_earlier_router_are_smaller(monkeypatch: pytest.MonkeyPa
     assert newer.last_id > older.last_id
     with pytest.raises(NewsMissed):
         await newer.subscribe(older.last_id).next()
+
+
+async def test_many_subscribers_are_woken_in_turns_of_the_loop() -> None:
+    hub = NewsHub()
+    woken: list[int] = []
+
+    async def follow(number: int) -> None:
+        assert await hub.subscribe().next() is not None
+        woken.append(number)
+
+    tasks = [asyncio.create_task(follow(number)) for number in range(3 * WOKEN)]
+    await asyncio.wait(tasks, timeout=0)
+    hub.publish("a", "status_change")
+    turns = []
+    while not all(task.done() for task in tasks):
+        await asyncio.sleep(0)  # noqa: TID251  one turn of the loop
+        turns.append(len(woken))
+    assert woken == list(range(3 * WOKEN))
+    assert max(after - before for before, after in itertools.pairwise([0, *turns])) <= WOKEN
+
+
+async def test_nobody_sleeps_through_an_event_that_comes_while_others_are_woken() -> None:
+    hub = NewsHub()
+    seen: dict[int, list[int]] = {number: [] for number in range(2 * WOKEN)}
+
+    async def follow(number: int) -> None:
+        subscription = hub.subscribe()
+        for _ in range(2):
+            news = await subscription.next()
+            assert news is not None
+            seen[number].append(news.id)
+
+    tasks = [asyncio.create_task(follow(number)) for number in seen]
+    await asyncio.wait(tasks, timeout=0)
+    hub.publish("a", "status_change")
+    await asyncio.sleep(0)  # noqa: TID251  one turn of the loop
+    hub.publish("a", "status_change")
+    async with asyncio.timeout(5):
+        await asyncio.gather(*tasks)
+    assert all(ids == [hub.last_id - 1, hub.last_id] for ids in seen.values())
