@@ -132,7 +132,7 @@ def rest(http: httpx.Client) -> Span:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(480)
 def test_the_longest_gaps_of_eight_streams_stay(tmp_path: Path) -> None:
     models = tmp_path / "models"
     models.mkdir()

@@ -130,7 +130,7 @@ def test_a_request_that_is_cancelled_while_it_decodes_ends_at_once(worker: Local
 
 
 def test_a_request_that_is_cancelled_while_its_prompt_is_read_ends_at_once(worker: LocalWorker) -> None:
-    work = text_request(worker, "a different beginning " * 400, max_tokens=4, cache_prompt=False)
+    work = text_request(worker, "a different beginning " * 600, max_tokens=4, cache_prompt=False)
     before = worker.query().counters.prompt_tokens
     worker.ask(work)
     worker.wire.wait_for(
@@ -138,6 +138,6 @@ def test_a_request_that_is_cancelled_while_its_prompt_is_read_ends_at_once(worke
     )
     worker.wire.give(Cancel(work.request))
     assert worker.failed(work.request).kind is ErrorKind.CANCELLED
-    assert worker.query().counters.prompt_tokens - before < 1200
+    assert worker.query().counters.prompt_tokens - before < 1800
     text, _ = worker.generate(text_request(worker, "The capital of France is", max_tokens=3))
     assert text.strip().startswith("Paris")
