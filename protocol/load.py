@@ -98,12 +98,23 @@ class WorkerSettings(Struct, frozen=True, omit_defaults=True):
     """Memory for states of idle sequences beside the KV cache; -1 = choose."""
 
 
+class VocabularyFacts(Struct, frozen=True, omit_defaults=True):
+    """What the header of a model file says of its vocabulary: enough to load the weights apart from it.
+
+    `n_tokens` 0 = not known.
+    """
+
+    architecture: str = ""
+    n_tokens: int = 0
+
+
 class Load(Struct, frozen=True, tag="load", omit_defaults=True):
     """Load a model. Answered by `UpdateStatus(loading)`, then `Loaded` and `UpdateStatus(ready)`, or by `Dying`."""
 
     name: str
     parameters: LoadParameters
     settings: WorkerSettings = WorkerSettings()
+    vocabulary: VocabularyFacts = VocabularyFacts()
 
 
 class Device(Struct, frozen=True, omit_defaults=True):

@@ -21,9 +21,10 @@ from worker.llama_context import Context, ContextSizes, Outcome
 from worker.llama_control_vector import apply_control_vectors
 from worker.llama_draft import DraftModel
 from worker.llama_log import EngineLog
-from worker.llama_model import LoadAborted, LoadError, Model
+from worker.llama_model import Contents, LoadAborted, LoadError, Model
 from worker.llama_parameters import POOLING_NAMES, UnusableParameter
 from worker.llama_projector import Projector
+from worker.llama_vocabulary import Vocabulary
 from worker.media_cache import MediaCache
 from worker.media_rules import MediaRules
 from worker.media_stage import MediaStage
@@ -47,6 +48,7 @@ from worker.prompt.template import ChatTemplate
 from worker.shelf import Shelf
 from worker.slot_files import SlotFiles
 from worker.speculation import Drafter, PromptLookup
+from worker.vocabularies import ComingVocabulary
 
 logger = logging.getLogger(__name__)
 
@@ -72,10 +74,13 @@ class Threads:
 class Engine:
     """The weights, the context and the cache of one `Load`; `close` frees them all.
 
-    Raises `LoadError`, `LoadAborted` or `UnusableParameter`; nothing is left behind then.
+    The vocabulary may still be loading, and outlives it. Raises `LoadError`, `LoadAborted` or `UnusableParameter`;
+    nothing is left behind then.
     """
 
-    def __init__(self, load: Load, threads: Threads, log: EngineLog, progress: Progress) -> None:
+    def __init__(
+        self, load: Load, threads: Threads, log: EngineLog, progress: Progress, vocabulary: ComingVocabulary
+    ) -> None:
         self._parameters = parameters = load.parameters
         self._draft_model: DraftModel | None = None
         self.projector: Projector | None = None
@@ -83,7 +88,9 @@ class Engine:
         self._threads = threads
         self._encoding = False
         progress("weights", 0.0)
-        self.model = Model(parameters, log, lambda fraction: progress("weights", fraction))
+        self.model = Model(
+            parameters, log, lambda fraction: progress("weights", fraction), _contents(load), load.vocabulary
+        )
         try:
             _check_usable(self.model, parameters)
             self.adapters = Adapters(self.model, parameters.adapters, log)
@@ -110,9 +117,10 @@ class Engine:
             self.fingerprint = f"{load.settings.load_key}, {self.context.n_ctx} cells, {build()}"
             self.kept = self._open_kept(load)
             self.sampling_threads = threads.single
+            self.vocabulary = vocabulary.wait(lambda: progress("vocabulary", 0.0))
             self.drafter = self._make_drafter(parameters, threads, log)
             self.slot_files = SlotFiles(load.settings.slot_save_path, self.fingerprint, self.cache, self.kept)
-            self.template = _template(self.model, load.settings)
+            self.template = _template(self.model, self.vocabulary, load.settings)
             self.projector = self._open_projector(parameters, threads, log, progress)
             if not progress("warm-up", 0.0):
                 raise LoadAborted(parameters.model_path)
@@ -173,7 +181,7 @@ class Engine:
             threads.single,
             threads.batch,
         )
-        self._draft_model = DraftModel(draft, self.model.vocabulary, sizes, parameters.flash_attn, log)
+        self._draft_model = DraftModel(draft, self.vocabulary, sizes, parameters.flash_attn, log)
         return Drafter(self._draft_model, draft.n_max, draft.n_min)
 
     def _open_projector(
@@ -237,7 +245,7 @@ class Engine:
 
     def texts(self, load: Load) -> ModelTexts:
         return ModelTexts(
-            self.model.vocabulary,
+            self.vocabulary,
             self.template,
             self.input_limit,
             self.model.chat_template("rerank"),
@@ -270,7 +278,7 @@ class Engine:
         return self._log.buffers()
 
     def info(self, load: Load) -> ModelInfo:
-        model, vocabulary = self.model, self.model.vocabulary
+        model, vocabulary = self.model, self.vocabulary
         return ModelInfo(
             architecture=model.metadata("general.architecture"),
             description=model.description,
@@ -299,7 +307,7 @@ class Engine:
 
     def _warm_up(self) -> None:
         """One real forward pass: what cannot compute fails here and not in the first request."""
-        vocabulary = self.model.vocabulary
+        vocabulary = self.vocabulary
         token = vocabulary.bos if vocabulary.bos >= 0 else max(vocabulary.eos, 0)
         self.context.batch.clear()
         self.context.batch.add(token, 0, 0)
@@ -310,6 +318,12 @@ class Engine:
             raise LoadError(f"{self.model.path}: the context has no room for one token")
         self.context.synchronize()
         self.context.clear()
+
+
+def _contents(load: Load) -> Contents:
+    """The vocabulary is loaded apart, unless its size is not known. A projector looks its marks up in the model."""
+    apart = load.vocabulary.n_tokens > 0 and not load.parameters.mmproj_path
+    return Contents.WEIGHTS if apart else Contents.ALL
 
 
 def choose_threads(load: Load) -> Threads:
@@ -340,8 +354,7 @@ def _bytes_per_token(model: Model, parameters: LoadParameters) -> int:
     return int(layers * kv_heads * per_head)
 
 
-def _template(model: Model, settings: WorkerSettings) -> ChatTemplate:
-    vocabulary = model.vocabulary
+def _template(model: Model, vocabulary: Vocabulary, settings: WorkerSettings) -> ChatTemplate:
     override = settings.chat_template
     try:
         return ChatTemplate(

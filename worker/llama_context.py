@@ -95,7 +95,7 @@ class Context:
         if not self._handle:
             raise engine_failure(f"{model.path}: no context of {sizes.n_ctx} tokens", log)
         self._memory = llama_cpp.llama_get_memory(self._handle)
-        self._n_vocab = model.vocabulary.n_tokens
+        self._n_vocab = model.n_vocab
         self._n_embd = model.n_embd_out
         self._logits_view: Floats = np.empty((0, self._n_vocab), np.float32)
         self._logits_at = (0, 0)

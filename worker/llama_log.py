@@ -25,17 +25,24 @@ _ENCODER_SIZE = re.compile(r"model size:\s+([\d.]+) MiB")
 _BUFFER = re.compile(r"(\S+)\s+(model|KV|RS|compute|output)\s+buffer size\s*=\s*([\d.]+) MiB")
 
 
+class _Thread(threading.local):
+    """What one thread has logged: the beginning of a line that is not complete, its level, and errors."""
+
+    def __init__(self) -> None:
+        self.partial = ""
+        self.level = 0
+        self.errors: deque[str] = deque(maxlen=KEPT_LINES)
+
+
 class EngineLog:
     """Takes over the engine's log for the life of the process. One per process.
 
-    The engine calls from its own threads, and a line may come in several pieces.
+    The engine calls from several threads, and a line may come in several pieces.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._partial = ""
-        self._level = 0
-        self._errors: deque[str] = deque(maxlen=KEPT_LINES)
+        self._thread = _Thread()
         self._buffers: dict[tuple[str, str], int] = {}
         self._encoder_device = "host"
         self.callback = llama_cpp.llama_log_callback(self._take)
@@ -68,24 +75,23 @@ class EngineLog:
         return tuple(found)
 
     def forget_errors(self) -> None:
-        """Begin afresh, so that `errors` speaks of what is done next."""
-        with self._lock:
-            self._errors.clear()
+        """Begin afresh, so that `errors` speaks of what this thread does next."""
+        self._thread.errors.clear()
 
     def errors(self) -> list[str]:
-        """The newest error lines, oldest first, without their line breaks."""
-        with self._lock:
-            return list(self._errors)
+        """The newest error lines of this thread, oldest first, without their line breaks."""
+        return list(self._thread.errors)
 
     def _take(self, level: int, text: bytes, source: int | None) -> None:
+        thread = self._thread
+        if level != _CONTINUED:
+            thread.level = level
+        lines = (thread.partial + text.decode("utf-8", "replace")).split("\n")
+        thread.partial = lines.pop()
         with self._lock:
-            if level != _CONTINUED:
-                self._level = level
-            lines = (self._partial + text.decode("utf-8", "replace")).split("\n")
-            self._partial = lines.pop()
-            for line in lines if self._level != _DEBUG else ():
-                if self._level == _ERROR and line.strip():
-                    self._errors.append(line.strip())
+            for line in lines if thread.level != _DEBUG else ():
+                if thread.level == _ERROR and line.strip():
+                    thread.errors.append(line.strip())
                 elif buffer := _BUFFER.search(line):
                     self._count_buffer(buffer, source == PROJECTOR)
                 elif source == PROJECTOR:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import enum
 import os
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import llama_cpp
 
 from protocol.errors import ExitCode
-from protocol.load import LoadParameters
+from protocol.load import LoadParameters, VocabularyFacts
 from worker.llama_log import EngineLog
 from worker.llama_parameters import ModelParameters
 from worker.llama_vocabulary import Vocabulary
@@ -60,11 +61,23 @@ def _read_ahead(path: str) -> None:
         os.close(fd)
 
 
+class Contents(enum.Enum):
+    """What of a file is loaded.
+
+    The engine reads a vocabulary on one thread, which takes longer than the weights of a small model. Without it the
+    model computes all the same: it only needs to know how many tokens there are.
+    """
+
+    ALL = "all"
+    VOCABULARY = "vocabulary"
+    WEIGHTS = "weights"
+
+
 class Model:
     """A loaded `llama_model`; `close` frees it. Nothing made from it may be used afterwards.
 
-    `progress(fraction)` is called while the weights are read and ends the load by returning False.
-    Raises `LoadError`, `LoadAborted`, or `UnusableParameter`.
+    `progress(fraction)` is called while the weights are read and ends the load by returning False. `facts` must be
+    those of the file where only weights are loaded. Raises `LoadError`, `LoadAborted`, or `UnusableParameter`.
     """
 
     def __init__(
@@ -72,7 +85,8 @@ class Model:
         parameters: LoadParameters,
         log: EngineLog,
         progress: Callable[[float], bool] | None = None,
-        vocab_only: bool = False,
+        contents: Contents = Contents.ALL,
+        facts: VocabularyFacts | None = None,
     ) -> None:
         path = parameters.model_path
         check_is_gguf(path)
@@ -84,9 +98,10 @@ class Model:
             aborted = progress is not None and not progress(fraction)
             return not aborted
 
-        if parameters.prewarm and not vocab_only:
+        if parameters.prewarm and contents is not Contents.VOCABULARY:
             _read_ahead(path)
-        structs = ModelParameters(parameters, watched, vocab_only)
+        omitted = facts if contents is Contents.WEIGHTS else None
+        structs = ModelParameters(parameters, watched, contents is Contents.VOCABULARY, omitted)
         log.forget_errors()
         self._handle = llama_cpp.llama_model_load_from_file(os.fsencode(path), structs.struct)
         if not self._handle:
@@ -94,11 +109,18 @@ class Model:
                 raise LoadAborted(path)
             raise engine_failure(path, log)
         self.path = path
-        self.vocabulary = Vocabulary(llama_cpp.llama_model_get_vocab(self._handle))
+        vocabulary = llama_cpp.llama_model_get_vocab(self._handle)
+        self.n_vocab: int = llama_cpp.llama_vocab_n_tokens(vocabulary)
+        self._vocabulary = None if contents is Contents.WEIGHTS else Vocabulary(vocabulary)
 
     @property
     def handle(self) -> Any:
         return self._handle
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        assert self._vocabulary is not None, "only the weights of this file were loaded"
+        return self._vocabulary
 
     def close(self) -> None:
         if self._handle:

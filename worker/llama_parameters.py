@@ -9,7 +9,7 @@ from typing import Any
 
 import llama_cpp
 
-from protocol.load import LoadParameters
+from protocol.load import LoadParameters, VocabularyFacts
 from worker.llama_backend import CACHE_TYPES, device_buffer_type, device_handles, device_kind, device_name
 
 _SPLIT_MODES = {"none": 0, "layer": 1, "row": 2, "tensor": 3}
@@ -31,10 +31,17 @@ class _TensorPlacement(ctypes.Structure):
 
 
 class ModelParameters:
-    """`struct llama_model_params`; `progress(fraction)` returns False to abort the load."""
+    """`struct llama_model_params`; `progress(fraction)` returns False to abort the load.
+
+    Either the vocabulary alone is loaded, or all but the vocabulary that `omitted` describes, or everything.
+    """
 
     def __init__(
-        self, parameters: LoadParameters, progress: Callable[[float], bool] | None, vocab_only: bool = False
+        self,
+        parameters: LoadParameters,
+        progress: Callable[[float], bool] | None,
+        vocab_only: bool = False,
+        omitted: VocabularyFacts | None = None,
     ) -> None:
         self.struct = llama_cpp.llama_model_default_params()
         self._kept: list[Any] = []
@@ -43,7 +50,8 @@ class ModelParameters:
             callback = llama_cpp.llama_progress_callback(lambda fraction, _data: progress(fraction))
             self._kept.append(callback)
             self.struct.progress_callback = callback
-        self._override_metadata(parameters.override_kv)
+        # The first rule for a key counts.
+        self._override_metadata((*_without_vocabulary(omitted), *parameters.override_kv))
         if vocab_only:
             return
         self.struct.n_gpu_layers = parameters.n_gpu_layers
@@ -112,6 +120,13 @@ class ModelParameters:
             _fill_override(entry, rule)
         self._kept.append(array)
         self.struct.kv_overrides = array
+
+
+def _without_vocabulary(facts: VocabularyFacts | None) -> tuple[str, ...]:
+    """What makes the engine take a file for one that has no vocabulary but only tokens."""
+    if facts is None:
+        return ()
+    return ("tokenizer.ggml.model=str:no_vocab", f"{facts.architecture}.vocab_size=int:{facts.n_tokens}")
 
 
 def _fill_override(entry: Any, rule: str) -> None:

@@ -50,7 +50,7 @@ class DecodeLoop:
         self._context = engine.context
         self._adapters = engine.adapters
         self._slot_files = engine.slot_files
-        self._vocabulary = engine.model.vocabulary
+        self._vocabulary = engine.vocabulary
         self._shifts = settings.context_shift
         self._watch = watch
         self._tally = tally

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 from protocol.chat import MEDIA_MARKER, ChatPrompt, MixedPrompt, Prompt, TextPrompt, files_of
@@ -25,10 +24,7 @@ MAX_COMPILERS = 4
 
 
 class ModelTexts:
-    """A vocabulary and a template. `lock` is held while the vocabulary is used, and while it is replaced.
-
-    `media_rules` say which files requests may bring.
-    """
+    """A vocabulary and a template; `media_rules` say which files requests may bring."""
 
     def __init__(
         self,
@@ -45,7 +41,6 @@ class ModelTexts:
         self.template = template
         self.n_ctx = n_ctx
         self._n_batch = n_batch
-        self.lock = threading.Lock()
         self._end_tokens: tuple[int, ...] = ()
         self._compilers: dict[frozenset[int], ConstraintCompiler] = {}
 

@@ -43,7 +43,7 @@ class OutputWriter:
         fail: Callable[[int, WireError], None],
     ) -> None:
         self._context = engine.context
-        self._vocabulary = engine.model.vocabulary
+        self._vocabulary = engine.vocabulary
         self._residency = residency
         self._drafter = drafter
         self._generations = generations

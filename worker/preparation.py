@@ -26,7 +26,6 @@ from protocol.text import (
     Tokenized,
     TokensCounted,
 )
-from worker.llama_vocabulary import Vocabulary
 from worker.model_texts import ModelTexts, context_exceeded
 from worker.prepared import PreparedCount, PreparedGeneration, PreparedInputs
 from worker.prompt.errors import PromptError
@@ -81,12 +80,6 @@ class Preparation:
         with self._lane.activity:
             self._lane.activity.notify()
 
-    def replace_vocabulary(self, vocabulary: Vocabulary) -> None:
-        """From now on use another object of the same vocabulary: the one in use is about to be freed."""
-        assert self._texts is not None
-        with self._texts.lock:
-            self._texts.vocabulary = vocabulary
-
     def _run(self) -> None:
         while not self._stopping:
             work = self._lane.pop() if self._texts is not None else None
@@ -104,8 +97,7 @@ class Preparation:
     def _handle(self, work: codec.Work) -> None:
         assert self._texts is not None
         try:
-            with self._texts.lock:
-                result = self._prepare(work, self._texts)
+            result = self._prepare(work, self._texts)
         except PromptError as error:
             self._answer(Failed(work.request, error.error))
             return

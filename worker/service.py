@@ -19,7 +19,7 @@ from worker.engine import Engine, Threads, choose_threads
 from worker.held import HeldRequests
 from worker.llama_context import EngineFailure
 from worker.llama_log import EngineLog
-from worker.llama_model import LoadAborted, LoadError, Model
+from worker.llama_model import LoadAborted, LoadError
 from worker.llama_parameters import UnusableParameter
 from worker.llama_sampler import new_seed
 from worker.loop import DecodeLoop
@@ -28,6 +28,7 @@ from worker.prepared import PreparedCount, PreparedGeneration, PreparedInputs
 from worker.status import NUMBERS_INTERVAL, StatusBoard, StatusReporter
 from worker.step_watch import StepWatch
 from worker.tally import Tally
+from worker.vocabularies import ComingVocabulary
 
 
 class Wire(Protocol):
@@ -67,7 +68,7 @@ class Worker:
         self._threads = Threads(1, 1)
         self._engine: Engine | None = None
         self._loop: DecodeLoop | EmbeddingLoop | None = None
-        self._sleeping_model: Model | None = None
+        self._vocabulary: ComingVocabulary | None = None
         board.counters = self._tally.counters
         self._preparation = Preparation(wire.work, held.add, self._answer, self._deliver, self._prepared, new_seed)
 
@@ -91,6 +92,8 @@ class Worker:
         finally:
             self._preparation.stop()
             self._free()
+            if self._vocabulary is not None:
+                self._vocabulary.close()
 
     # Called by the preparation thread
 
@@ -244,14 +247,15 @@ class Worker:
         self._threads = choose_threads(load)
         self._board.threads = self._threads.single
         self._reporter.change(WorkerState.LOADING)
-        engine = self._open(load)
+        self._vocabulary = vocabulary = ComingVocabulary(load.parameters, self._log)
+        engine = self._open(load, vocabulary)
         self._preparation.use(engine.texts(load))
         self._ready(engine)
 
-    def _open(self, load: Load) -> Engine:
+    def _open(self, load: Load, vocabulary: ComingVocabulary) -> Engine:
         self._log.forget_buffers()
         try:
-            return Engine(load, self._threads, self._log, self._load_progress)
+            return Engine(load, self._threads, self._log, self._load_progress, vocabulary)
         except LoadError as error:
             raise WorkerEnds(error.exit_code, WireError(ErrorKind.LOAD_FAILED, str(error))) from error
         except UnusableParameter as error:
@@ -269,7 +273,7 @@ class Worker:
         return not any(isinstance(message, Shutdown) for message in self._control)
 
     def _free(self) -> None:
-        """Free what was loaded."""
+        """Free what was loaded, but for the vocabulary."""
         self._watch.guard(None)
         if self._loop is not None:
             self._loop.close()
@@ -277,9 +281,6 @@ class Worker:
         if self._engine is not None:
             self._engine.close()
             self._engine = None
-        if self._sleeping_model is not None:
-            self._sleeping_model.close()
-            self._sleeping_model = None
 
     def _ready(self, engine: Engine) -> None:
         assert self._load is not None
@@ -317,22 +318,14 @@ class Worker:
             self._reporter.change(WorkerState.READY, "declined to sleep: it holds work")
             return
         self._engine.keep_state()
-        model = Model(self._load.parameters, self._log, vocab_only=True)
-        self._preparation.replace_vocabulary(model.vocabulary)
         self._board.slots, self._board.kv_used, self._board.kv_total = tuple, lambda: 0, 0
         self._free()
-        self._sleeping_model = model
         self._board.devices = ()
         self._reporter.change(WorkerState.SLEEPING)
 
     def _wake(self, reason: str) -> None:
-        if self._engine is not None or self._load is None:
+        if self._engine is not None or self._load is None or self._vocabulary is None:
             self._reporter.report()
             return
         self._reporter.change(WorkerState.WAKING, reason)
-        engine = self._open(self._load)
-        self._preparation.replace_vocabulary(engine.model.vocabulary)
-        if self._sleeping_model is not None:
-            self._sleeping_model.close()
-            self._sleeping_model = None
-        self._ready(engine)
+        self._ready(self._open(self._load, self._vocabulary))

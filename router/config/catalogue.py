@@ -11,8 +11,9 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import Struct
 
-from protocol.load import Load
+from protocol.load import Load, VocabularyFacts
 from router.config.errors import UnknownModel
+from router.config.facts import ModelFacts
 from router.config.model import Model
 from router.scheduling.model import ModelEntry
 
@@ -100,7 +101,8 @@ class Catalogue:
         """What a worker of this key is told to load. Raises `KeyError` for a key that is not configured (any more)."""
         model = self._by_key[key][0]
         assert model.parameters is not None
-        return Load(model.id, model.parameters, msgspec.structs.replace(model.worker, load_key=key))
+        settings = msgspec.structs.replace(model.worker, load_key=key)
+        return Load(model.id, model.parameters, settings, _vocabulary(model.facts))
 
     def environment(self, key: str) -> dict[str, str]:
         """Variables that a worker of this key gets beside those of every worker."""
@@ -173,3 +175,10 @@ def _longest(times: Iterable[float]) -> float:
 def _smallest(limits: Iterable[int]) -> int:
     """The tightest of several limits, where 0 means none."""
     return min((limit for limit in limits if limit), default=0)
+
+
+def _vocabulary(facts: ModelFacts | None) -> VocabularyFacts:
+    """What a worker may rely on: nothing of a file that has been replaced since its header was read."""
+    if facts is None or not facts.still_hold():
+        return VocabularyFacts()
+    return VocabularyFacts(facts.architecture, facts.n_vocab)

@@ -108,6 +108,13 @@ class ModelFacts(Struct, frozen=True, omit_defaults=True):
     def n_layer(self) -> int:
         return len(self.layer_bytes)
 
+    def still_hold(self) -> bool:
+        """Whether the files are those whose headers were read."""
+        try:
+            return all(identify(path) == identity for path, identity, _ in self.files)
+        except OSError:
+            return False
+
 
 def shards(path: Path) -> tuple[Path, ...]:
     """All files of the model whose first shard is `path`; `path` alone if it is not split. Raises `BadHeader`."""

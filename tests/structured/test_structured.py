@@ -18,7 +18,7 @@ from tests.structured.conftest import MODEL
 from tests.structured.schemas import FAMILIES, Schema, draw
 from worker.constraint import ConstraintCompiler, ban
 from worker.llama_log import EngineLog
-from worker.llama_model import Model
+from worker.llama_model import Contents, Model
 from worker.llama_sampler import Candidates
 from worker.model_texts import ModelTexts
 from worker.prompt.template import ChatTemplate
@@ -96,7 +96,7 @@ def test_arguments_in_the_history_that_cannot_be_read_are_refused(gateway: Gatew
 @pytest.mark.parametrize("family", ["flat", "nested", "patterns", "arrays_of_objects"])
 def test_a_mask_costs_at_most_a_quarter_of_a_grammar(family: str) -> None:
     """Processor time per token of an answer: a mask over the vocabulary, beside GBNF over the same candidates."""
-    model = Model(LoadParameters(model_path=str(packaged_model())), EngineLog(), vocab_only=True)
+    model = Model(LoadParameters(model_path=str(packaged_model())), EngineLog(), contents=Contents.VOCABULARY)
     vocabulary = model.vocabulary
     texts = ModelTexts(vocabulary, ChatTemplate("{{ messages }}", "", ""), 4096, "", 512)
     schema, _ = draw(family, 1)

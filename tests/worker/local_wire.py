@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 from protocol import codec
@@ -12,8 +13,9 @@ from protocol.control import Cancel, QueryStatus, Shutdown
 from protocol.errors import ErrorKind, ExitCode, WireError
 from protocol.generate import Completed, Delta, Failed, Generate, Parked, StepOutput
 from protocol.lanes import Lane, WorkLane
-from protocol.load import Load, LoadParameters, WorkerSettings
+from protocol.load import Load, LoadParameters, VocabularyFacts, WorkerSettings
 from protocol.status import UpdateStatus, WorkerState
+from router.config.facts import read_facts
 from worker.held import HeldRequests
 from worker.llama_log import EngineLog
 from worker.service import Worker
@@ -95,7 +97,10 @@ class LocalWorker:
             self.wire.close()
 
     def load(self, parameters: LoadParameters, settings: WorkerSettings | None = None) -> None:
-        self.wire.give(Load("test", parameters, settings or WorkerSettings()))
+        """Load as the router has it done: with what the header says of the vocabulary."""
+        facts = read_facts(Path(parameters.model_path))
+        vocabulary = VocabularyFacts(facts.architecture, facts.n_vocab)
+        self.wire.give(Load("test", parameters, settings or WorkerSettings(), vocabulary))
         self.wait_for_state(WorkerState.READY)
 
     def join(self) -> ExitCode:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+
 from protocol.status import DeviceMemory
 from worker.llama_log import PROJECTOR, EngineLog
 
-INFO = 2
+INFO, ERROR, CONTINUED = 2, 4, 5
 MIB = 1 << 20
 
 
-def say(log: EngineLog, line: str, source: int | None = None) -> None:
-    log._take(INFO, line.encode() + b"\n", source)
+def say(log: EngineLog, line: str, source: int | None = None, level: int = INFO) -> None:
+    log._take(level, line.encode() + b"\n", source)
 
 
 def test_a_projector_adds_to_the_device_that_it_is_on() -> None:
@@ -36,3 +38,13 @@ def test_a_projector_in_main_memory_and_a_new_load() -> None:
     assert log.buffers() == (DeviceMemory("host", 5 * MIB // 2, 0, 0),)
     log.forget_buffers()
     assert log.buffers() == ()
+
+
+def test_lines_and_errors_of_threads_do_not_mix() -> None:
+    log = EngineLog()
+    log._take(ERROR, b"the weights: ", None)
+    other = threading.Thread(target=say, args=(log, "the vocabulary is bad"), kwargs={"level": ERROR})
+    other.start()
+    other.join()
+    log._take(CONTINUED, b"too large\n", None)
+    assert log.errors() == ["the weights: too large"]

@@ -11,7 +11,7 @@ from protocol.chat import ChatMessage, ChatPrompt, TextPrompt
 from protocol.control import Cancel, Park, SetThreads, Shutdown, Sleep, Wakeup
 from protocol.errors import ErrorKind, ExitCode
 from protocol.generate import Completed, Generate
-from protocol.load import Dying, Load, Loaded, LoadParameters, WorkerSettings
+from protocol.load import Dying, Load, Loaded, LoadParameters, VocabularyFacts, WorkerSettings
 from protocol.sampling import JsonSchema, SamplingParameters
 from protocol.status import WorkerState
 from protocol.text import (
@@ -24,6 +24,7 @@ from protocol.text import (
     Tokenized,
     TokensCounted,
 )
+from router.config.facts import read_facts
 from tests import factory
 from tests.worker import conftest
 from tests.worker.local_wire import LocalWorker
@@ -152,6 +153,29 @@ def test_it_sleeps_and_wakes_to_the_same_text(worker: LocalWorker) -> None:
     states = [status.state for status in worker.statuses()]
     assert states[states.index(WorkerState.SLEEPING) + 1] is WorkerState.WAKING
     assert worker.generate(request(worker))[0] == before
+
+
+def test_weights_compute_the_same_with_and_without_their_vocabulary(worker: LocalWorker, tmp_path: Path) -> None:
+    apart, _ = worker.generate(request(worker))
+    whole = LocalWorker()
+    parameters = LoadParameters(str(tmp_path / "tiny.gguf"), ctx_size=512)
+    whole.wire.give(Load("whole", parameters, WorkerSettings(threads=1)))  # nothing is known of its vocabulary
+    whole.wait_for_state(WorkerState.READY)
+    together, _ = whole.generate(request(whole))
+    assert whole.stop() is ExitCode.OK
+    assert together == apart
+
+
+def test_a_vocabulary_that_cannot_be_read_ends_the_load_with_its_reason(tmp_path: Path) -> None:
+    path = factory.language_model(tmp_path / "tiny.gguf")
+    facts = read_facts(path)
+    worker = LocalWorker()
+    parameters = LoadParameters(str(path), override_kv=("tokenizer.ggml.model=str:nonsense",))
+    worker.wire.give(Load("tiny", parameters, vocabulary=VocabularyFacts(facts.architecture, facts.n_vocab)))
+    assert worker.join() is ExitCode.LOAD_FAILED
+    dying = worker.wire.sent[-1]
+    assert isinstance(dying, Dying)
+    assert "unknown tokenizer: 'nonsense'" in dying.reason.message
 
 
 def test_work_wakes_a_sleeping_worker(worker: LocalWorker) -> None:
