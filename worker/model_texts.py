@@ -41,7 +41,6 @@ class ModelTexts:
         self.template = template
         self.n_ctx = n_ctx
         self._n_batch = n_batch
-        self._end_tokens: tuple[int, ...] = ()
         self._compilers: dict[frozenset[int], ConstraintCompiler] = {}
 
     def prepare(self, prompt: Prompt) -> PreparedPrompt:
@@ -57,12 +56,6 @@ class ModelTexts:
             tokens = self._not_empty(self._mixed(prompt))
             return PreparedPrompt(tokens, self.vocabulary.detokenize(tokens).decode("utf-8", "replace"))
         return PreparedPrompt(infill_tokens(prompt, self.vocabulary, self.tokenize, (self._n_batch, self.n_ctx)))
-
-    def end_tokens(self) -> tuple[int, ...]:
-        """Every token that ends a generation."""
-        if not self._end_tokens:
-            self._end_tokens = tuple(self.vocabulary.end_tokens())
-        return self._end_tokens
 
     def mask(self, message: Generate, prompt: PreparedPrompt) -> Callable[[], OutputMask] | None:
         """What makes the masks of a constrained request, one per choice. Raises `PromptError`."""
@@ -87,7 +80,7 @@ class ModelTexts:
         return TokenTable(
             pieces=[vocabulary.piece(token) for token in tokens],
             control=[token for token in tokens if vocabulary.is_control(token)],
-            end_tokens=self.end_tokens(),
+            end_tokens=sorted(self.vocabulary.end_tokens),
             tokenize=lambda text: self.vocabulary.tokenize(text, False, True),
             markers=frozenset(vocabulary.piece(token) for token in preserved),
         )

@@ -194,5 +194,5 @@ def _biases(sampling: SamplingParameters, texts: ModelTexts) -> list[tuple[int, 
         sampling.logit_bias, vocabulary.n_tokens, lambda text: vocabulary.tokenize(text, False, False)
     )
     if sampling.ignore_eos:
-        biases |= dict.fromkeys(texts.end_tokens(), -math.inf)
+        biases |= dict.fromkeys(vocabulary.end_tokens, -math.inf)
     return list(biases.items())

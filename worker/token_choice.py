@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from protocol.generate import TokenLogprob
 from worker.constraint import ban
-from worker.llama_sampler import Candidates
+from worker.llama_candidates import Candidates
 from worker.llama_vocabulary import Vocabulary
 from worker.sequence import Sequence
 

@@ -20,7 +20,7 @@ class ComingVocabulary:
     def __init__(self, parameters: LoadParameters, log: EngineLog) -> None:
         self._path = parameters.model_path
         thread = ThreadPoolExecutor(1, "vocabulary")
-        self._model: Future[Model] = thread.submit(Model, parameters, log, contents=Contents.VOCABULARY)
+        self._model: Future[Model] = thread.submit(_load, parameters, log)
         thread.shutdown(wait=False)
 
     def wait(self, wanted: Callable[[], bool]) -> Vocabulary:
@@ -35,6 +35,12 @@ class ComingVocabulary:
     def close(self) -> None:
         """Free it, as soon as it is loaded."""
         self._model.add_done_callback(_free)
+
+
+def _load(parameters: LoadParameters, log: EngineLog) -> Model:
+    model = Model(parameters, log, contents=Contents.VOCABULARY)
+    _ = model.vocabulary.end_tokens  # the first request shall not wait for it
+    return model
 
 
 def _free(model: Future[Model]) -> None:

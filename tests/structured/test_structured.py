@@ -19,7 +19,7 @@ from tests.structured.schemas import FAMILIES, Schema, draw
 from worker.constraint import ConstraintCompiler, ban
 from worker.llama_log import EngineLog
 from worker.llama_model import Contents, Model
-from worker.llama_sampler import Candidates
+from worker.llama_candidates import Candidates
 from worker.model_texts import ModelTexts
 from worker.prompt.template import ChatTemplate
 

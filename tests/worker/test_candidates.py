@@ -9,7 +9,7 @@ import llama_cpp
 import numpy as np
 import pytest
 
-from worker.llama_sampler import Candidates
+from worker.llama_candidates import Candidates
 
 N_VOCAB = 200
 LOGITS = np.linspace(4.0, 0.0, N_VOCAB, dtype=np.float32)
