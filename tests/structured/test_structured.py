@@ -17,9 +17,9 @@ from tests.structured import campaign
 from tests.structured.conftest import MODEL
 from tests.structured.schemas import FAMILIES, Schema, draw
 from worker.constraint import ConstraintCompiler, ban
+from worker.llama_candidates import Candidates
 from worker.llama_log import EngineLog
 from worker.llama_model import Contents, Model
-from worker.llama_candidates import Candidates
 from worker.model_texts import ModelTexts
 from worker.prompt.template import ChatTemplate
 
