@@ -25,6 +25,7 @@ Control = (
     handshake.Welcome
     | handshake.Refused
     | load.Load
+    | control.Forecast
     | control.QueryStatus
     | control.Cancel
     | control.Park

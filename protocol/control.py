@@ -37,6 +37,22 @@ class Wakeup(Struct, frozen=True, tag="wakeup", omit_defaults=True):
     """Load again what `Sleep` freed. Answered by `UpdateStatus(waking)` before anything is loaded."""
 
 
+class ForecastFile(Struct, frozen=True, omit_defaults=True):
+    """A model file, and the parameters of a load that its vocabulary depends on."""
+
+    model_path: str
+    override_kv: tuple[str, ...] = ()
+
+
+class Forecast(Struct, frozen=True, tag="forecast", omit_defaults=True):
+    """What a worker without a model may be told to load, the likeliest first; replaces the forecast before.
+
+    It may read vocabularies ahead, behind whatever else runs on the machine. Not answered; none comes after `Load`.
+    """
+
+    files: tuple[ForecastFile, ...]
+
+
 class SetThreads(Struct, frozen=True, tag="set_threads", omit_defaults=True):
     """The worker's share of the cores, from the next step on."""
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from protocol import codec
 from protocol.channel import ControlMessage
-from protocol.control import Cancel, EndReasoning, Park, SetThreads, Shutdown, Sleep, Wakeup
+from protocol.control import Cancel, EndReasoning, Forecast, Park, SetThreads, Shutdown, Sleep, Wakeup
 from protocol.errors import ErrorKind, ExitCode, ProtocolViolation, WireError
 from protocol.generate import Failed, Parked, ResumePoint
 from protocol.lanes import Lane, WorkLane
@@ -28,7 +28,7 @@ from worker.prepared import PreparedCount, PreparedGeneration, PreparedInputs
 from worker.status import NUMBERS_INTERVAL, StatusBoard, StatusReporter
 from worker.step_watch import StepWatch
 from worker.tally import Tally
-from worker.vocabularies import ComingVocabulary
+from worker.vocabularies import ComingVocabulary, Vocabularies
 
 
 class Wire(Protocol):
@@ -68,6 +68,7 @@ class Worker:
         self._threads = Threads(1, 1)
         self._engine: Engine | None = None
         self._loop: DecodeLoop | EmbeddingLoop | None = None
+        self._vocabularies = Vocabularies(log)
         self._vocabulary: ComingVocabulary | None = None
         board.counters = self._tally.counters
         self._preparation = Preparation(wire.work, held.add, self._answer, self._deliver, self._prepared, new_seed)
@@ -92,6 +93,7 @@ class Worker:
         finally:
             self._preparation.stop()
             self._free()
+            self._vocabularies.expect(())
             if self._vocabulary is not None:
                 self._vocabulary.close()
 
@@ -178,6 +180,8 @@ class Worker:
         match message:
             case Load():
                 self._begin(message)
+            case Forecast():
+                self._vocabularies.expect(message.files)
             case Cancel():
                 self._cancel(message.request)
             case Park():
@@ -247,7 +251,7 @@ class Worker:
         self._threads = choose_threads(load)
         self._board.threads = self._threads.single
         self._reporter.change(WorkerState.LOADING)
-        self._vocabulary = vocabulary = ComingVocabulary(load.parameters, self._log)
+        self._vocabulary = vocabulary = self._vocabularies.take(load.parameters)
         engine = self._open(load, vocabulary)
         self._preparation.use(engine.texts(load))
         self._ready(engine)

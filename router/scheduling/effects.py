@@ -24,6 +24,13 @@ class SendLoad(Struct, frozen=True):
     model: str
 
 
+class SendForecast(Struct, frozen=True):
+    """Tell a connected spare which models it may be told to load, the likeliest first."""
+
+    child: Child
+    models: tuple[str, ...]
+
+
 class SendSleep(Struct, frozen=True):
     child: Child
 
@@ -126,6 +133,7 @@ class ReadMemory(Struct, frozen=True):
 Effect = (
     Spawn
     | SendLoad
+    | SendForecast
     | SendSleep
     | SendWakeup
     | SendQuery

@@ -98,6 +98,8 @@ class Worker:
     """When the ping was sent that is not answered yet."""
     look_at: float = 0.0
     """When its signs of life are looked at next."""
+    forecast: tuple[str, ...] = ()
+    """What a spare has been told to get ready for."""
 
 
 @dataclass(slots=True, eq=False)

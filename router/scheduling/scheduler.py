@@ -143,6 +143,7 @@ class Scheduler:
         workers.watch_over(self._ledger, worker)
         if worker.model is None:
             self._ledger.spare_failures = 0
+            self._ledger.workers_changed = True
         else:
             workers.load_if_possible(self._ledger, worker.model)
 

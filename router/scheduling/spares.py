@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from router.scheduling import forecast
 from router.scheduling.events import ExitReason
 from router.scheduling.ledger import Ledger
 from router.scheduling.states import PROMISED
@@ -11,17 +12,20 @@ from router.scheduling.workers import dismiss, spares, spawn
 def refill(ledger: Ledger) -> None:
     """Start a process for each model whose room is being vacated; keep the spares at their number besides.
 
-    After a swap the refill waits for its first answer, and for any load.
+    After a swap the refill, and what the spares are told, wait for its first answer, and for any load.
     """
     present = spares(ledger)
     coming = sum(model.coming and model.entry.default_environment for model in ledger.queue.values())
     target = 0 if ledger.stop_deadline is not None else max(coming, ledger.policy.spare_workers)
     for worker in present[target:]:
         dismiss(ledger, worker, ExitReason.ASKED)
-    missing = target if _quiet(ledger) else coming
+    quiet = _quiet(ledger)
+    missing = target if quiet else coming
     if ledger.now >= ledger.spare_retry_at:
         for _ in range(missing - len(present)):
             spawn(ledger, None)
+    if quiet:
+        forecast.tell(ledger)
 
 
 def _quiet(ledger: Ledger) -> bool:

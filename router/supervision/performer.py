@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
 from typing import Any
 
 from protocol import codec
-from protocol.control import Cancel, Park, QueryStatus, SetThreads, Sleep, Wakeup
+from protocol.control import Cancel, Forecast, ForecastFile, Park, QueryStatus, SetThreads, Sleep, Wakeup
 from router.scheduling import effects, events
 from router.scheduling.events import Child, Event, ExitReason
 from router.scheduling.scheduler import Scheduler
@@ -61,6 +62,7 @@ class Performer:
         self._methods: dict[type[Any], Callable[[Any], None]] = {
             effects.Spawn: self._spawn,
             effects.SendLoad: self._send_load,
+            effects.SendForecast: self._send_forecast,
             effects.SendSleep: lambda effect: self.send(effect.child, Sleep()),
             effects.SendWakeup: lambda effect: self.send(effect.child, Wakeup()),
             effects.SendQuery: self._send_query,
@@ -128,6 +130,14 @@ class Performer:
         record.model = effect.model
         self._keep_log(effect.model, effect.child)
         self.send(effect.child, load)
+
+    def _send_forecast(self, effect: effects.SendForecast) -> None:
+        files = []
+        for key in effect.models:
+            with contextlib.suppress(KeyError):  # a reload has dropped it since
+                parameters = self.plans.load(key).parameters
+                files.append(ForecastFile(parameters.model_path, parameters.override_kv))
+        self.send(effect.child, Forecast(tuple(files)))
 
     def _keep_log(self, model: str | None, child: Child) -> None:
         output = self._nursery.log_of(child.name)

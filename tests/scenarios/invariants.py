@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _TO_CHILD = (
     effects.SendLoad,
+    effects.SendForecast,
     effects.SendSleep,
     effects.SendWakeup,
     effects.SendQuery,

@@ -63,6 +63,10 @@ class Rig:
     def seen(self, kind: type[T]) -> list[T]:
         return [effect for effect in self.last if isinstance(effect, kind)]
 
+    def all_of(self, kind: type[T]) -> list[T]:
+        """Since the beginning."""
+        return [effect for effect in self.all if isinstance(effect, kind)]
+
     def one(self, kind: type[T]) -> T:
         found = self.seen(kind)
         assert len(found) == 1, f"{len(found)} {kind.__name__} in {self.last}"

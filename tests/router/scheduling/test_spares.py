@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from router.scheduling import effects, events
 from router.scheduling.events import Child
+from router.scheduling.model import ModelEntry
 from router.scheduling.states import State
 from tests.router.scheduling.rig import Rig, entry
 
 
-def with_spare(*entries: object) -> tuple[Rig, Child]:
-    rig = Rig(*(entries or (entry("a"), entry("b"))), spare_workers=1)  # type: ignore[arg-type]
+def with_spare(*entries: ModelEntry, models_max: int = 0) -> tuple[Rig, Child]:
+    rig = Rig(*(entries or (entry("a"), entry("b"))), spare_workers=1, models_max=models_max)
     spare = rig.one(effects.Spawn)
     assert spare.model is None
     rig.connect(spare.child)
@@ -92,3 +93,41 @@ def test_a_process_that_was_started_for_nobody_is_stopped() -> None:
     spawned = rig.one(effects.Spawn).child
     rig.post(events.RequestLeft(waiter))
     assert rig.one(effects.Stop).child == spawned
+
+
+def swapped(rig: Rig, key: str, victim: str = "") -> Child:
+    """A request brings a model into the only place, and is answered; the new spare, which is connected."""
+    request = rig.ask(key)
+    if victim:
+        rig.exit(rig.child(victim), reason=events.ExitReason.EVICTED)
+    child = rig.up(key)
+    rig.post(events.RequestAnswered(request))
+    spare = rig.one(effects.Spawn).child
+    rig.end(request, child)
+    rig.connect(spare)
+    return spare
+
+
+def test_a_spare_hears_which_models_were_used_last_and_have_no_worker() -> None:
+    rig, _ = with_spare(*(entry(key) for key in "abcdef"), models_max=1)
+    swapped(rig, "a")
+    assert not rig.all_of(effects.SendForecast)
+    for key, victim in ("ba", "cb", "dc"):
+        rig.wait(1.0)
+        spare = swapped(rig, key, victim)
+    assert rig.all_of(effects.SendForecast)[-1] == effects.SendForecast(spare, ("c", "b", "a"))
+    rig.wait(1.0)
+    swapped(rig, "e", "d")
+    assert rig.all_of(effects.SendForecast)[-1].models == ("d", "c", "b")
+
+
+def test_a_forecast_never_reaches_a_spare_that_has_been_told_to_load() -> None:
+    rig, _ = with_spare(entry("a"), entry("b"), models_max=1)
+    swapped(rig, "a")
+    spare = swapped(rig, "b", "a")
+    assert rig.one(effects.SendForecast) == effects.SendForecast(spare, ("a",))
+    rig.ask("a")
+    rig.exit(rig.child("b"), reason=events.ExitReason.EVICTED)
+    assert rig.one(effects.SendLoad) == effects.SendLoad(spare, "a")
+    rig.up("a")
+    rig.none(effects.SendForecast)
