@@ -96,6 +96,8 @@ class Worker:
     threads: int = 0
     queried: float | None = None
     """When the ping was sent that is not answered yet."""
+    called: float = 0.0
+    """When the last `Wakeup` was sent: an answer to an earlier ping says nothing of it."""
     look_at: float = 0.0
     """When its signs of life are looked at next."""
     forecast: tuple[str, ...] = ()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from protocol.errors import ErrorKind, WireError
 from protocol.status import UpdateStatus
-from router.scheduling.effects import CancelWork, Dispatch, SendQuery, SendWakeup
+from router.scheduling.effects import CancelWork, Dispatch, SendQuery
 from router.scheduling.ledger import Ledger
 from router.scheduling.liveness import ANSWER
 from router.scheduling.records import Worker
 from router.scheduling.states import State
-from router.scheduling.workers import answer_query, kill_wedged, watch_over
+from router.scheduling.workers import answer_query, call, kill_wedged, watch_over
 
 MISSES = 2
 """Answers to later pings in which a request is absent, until it counts as lost."""
@@ -46,8 +46,9 @@ def heard(ledger: Ledger, worker: Worker, status: UpdateStatus) -> None:
         answer_query(worker, ledger.now)
         _compare(ledger, worker, status, asked)
         model = worker.model
-        if model is not None and model.state is State.WAKING and status.state == "sleeping" and asked > model.started:
-            ledger.emit(SendWakeup(worker.child))  # the answer proves that the first one was not acted upon
+        asleep = model is not None and model.state is State.WAKING and status.state == "sleeping"
+        if model is not None and asleep and asked > max(model.started, worker.called):
+            call(ledger, worker)  # the answer proves that what came before it was not acted upon
     watch_over(ledger, worker)
 
 

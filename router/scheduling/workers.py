@@ -110,6 +110,11 @@ def wake(ledger: Ledger, model: Model, reason: str) -> None:
     worker.watch.expect(PROGRESS, ledger.now)
     watch_over(ledger, worker)
     ledger.record(model.key, "wake", reason)
+    call(ledger, worker)
+
+
+def call(ledger: Ledger, worker: Worker) -> None:
+    worker.called = ledger.now
     ledger.emit(SendWakeup(worker.child))
 
 

@@ -31,11 +31,13 @@ _TO_CHILD = (
 
 
 class Invariants:
-    """Keeps its own books of who has waited for room since when."""
+    """Keeps its own books of who has waited for room since when, and of what was sent where."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._sim = simulation
         self._hungry: dict[str, float] = {}
+        self._sent: dict[int, Child] = {}
+        """Where each request was sent last."""
         self._patience = simulation.plan.patience()
 
     # Each effect
@@ -61,6 +63,10 @@ class Invariants:
         assert not client.ended, f"request {request} is dispatched after its end"
         assert worker.model == client.model, f"request {request} for {client.model} goes to {worker.model}"
         assert not worker.dying, f"request {request} goes to {child}, which stops"
+        again = self._sent.get(request) == child
+        self._sent[request] = child
+        if again and worker.state is WorkerState.WAKING:
+            return  # the worker lost it, and was called because of it
         assert worker.state in (WorkerState.READY, WorkerState.SLEEPING), f"{child} is {worker.state}"
         assert client.light or worker.state is WorkerState.READY or self._falls_asleep(child)
 

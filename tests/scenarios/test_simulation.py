@@ -26,6 +26,7 @@ def test_every_invariant_holds_in_random_histories(first: int) -> None:
         (26, "a pinned model that was leaving made others impossible"),
         (263, "the end of a stuck worker removed the model that was configured anew in its place"),
         (2822, "two models whose parked work never ended took turns, and a third waited for ever"),
+        (8604, "an answer to a ping from before a wakeup had the wakeup sent again"),
         (79, "a request for a failed model waited for room after the cooldown"),
     ],
 )

@@ -116,6 +116,25 @@ def test_a_wakeup_without_effect_is_repeated_once_a_later_ping_proves_it() -> No
     assert rig.one(effects.SendWakeup).child == child
 
 
+def test_a_ping_sent_before_a_wakeup_says_nothing_of_it() -> None:
+    """Its answer comes while the worker lost what overtook `Sleep`, so that a second ping follows the first at once."""
+    rig = Rig(entry("a", sleep_idle=10.0))
+    child = rig.serve("a")
+    rig.wait(10.0)
+    rig.ask("a")
+    rig.report(child, WorkerState.READY, answers=1)  # older than `Sleep`
+    rig.report(child, WorkerState.SLEEPING)
+    rig.wait(5.1)
+    rig.one(effects.SendQuery)
+    rig.report(child, WorkerState.SLEEPING, answers=1)
+    assert rig.one(effects.SendQuery).child == child
+    assert rig.one(effects.SendWakeup).child == child
+    rig.wait(0.01)
+    rig.report(child, WorkerState.SLEEPING, answers=2)
+    assert len(rig.dispatched()) == 1, "what two answers did not list is sent again"
+    rig.none(effects.SendWakeup)
+
+
 def test_a_wakeup_that_is_never_answered_replaces_the_worker_and_sends_the_requests_again() -> None:
     rig, child = asleep()
     request = rig.ask("a")
