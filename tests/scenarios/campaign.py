@@ -29,7 +29,7 @@ def live_through(seeds: range) -> tuple[int, int, list[str]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--histories", type=int, default=12000)
+    parser.add_argument("--histories", type=int, default=13000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--processes", type=int, default=None)
     options = parser.parse_args()

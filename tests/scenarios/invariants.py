@@ -65,8 +65,8 @@ class Invariants:
         assert not worker.dying, f"request {request} goes to {child}, which stops"
         again = self._sent.get(request) == child
         self._sent[request] = child
-        if again and worker.state is WorkerState.WAKING:
-            return  # the worker lost it, and was called because of it
+        if again and worker.state is not WorkerState.READY:
+            return  # the worker lost it, and is awaited
         assert worker.state in (WorkerState.READY, WorkerState.SLEEPING), f"{child} is {worker.state}"
         assert client.light or worker.state is WorkerState.READY or self._falls_asleep(child)
 
