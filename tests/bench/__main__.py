@@ -46,7 +46,7 @@ async def measure(
     name: str, case: Case, folder: Path, models: tuple[str, str], seed: int, a: argparse.Namespace
 ) -> Figures:
     slots, ctx_size = (0, 0) if case.defaults else (a.parallel, a.ctx_size)
-    setting = Setting(folder, a.threads, slots, ctx_size, case.models_max, case.extra)
+    setting = Setting(folder, a.threads, slots, ctx_size, case.models_max, case.extra, case.peer_extra)
     async with running(name, setting, a.llama_server) as gateway:
         # Warm up as a user would have: the model is resident, unless the case swaps it anyway.
         await stream(gateway.port, chat(models[0], [user("hi")], 2))

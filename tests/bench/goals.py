@@ -41,6 +41,7 @@ class Case:
     goals: tuple[Goal, ...]
     models_max: int = 4
     extra: tuple[str, ...] = ()
+    peer_extra: tuple[str, ...] = ()
     models: bool = field(default=False)
     """Whether the case needs two models."""
     defaults: bool = False
@@ -69,7 +70,15 @@ CASES = (
     Case("tokenize", _one(scenarios.tokenize), (Goal("requests_per_s", 2.0, at_least=True),)),
     Case("health", scenarios.health, (Goal("p99_ms", 1.1, floor=10.0),), models=True),
     Case("scrape", scenarios.scrape, (Goal("idle_ms", 1.0), Goal("busy_ms", 1.0)), models=True, beside=48),
-    Case("readers", scenarios.readers, (Goal("p99_ms", 1.1, floor=10.0),), models_max=1, models=True),
+    Case(
+        "readers",
+        scenarios.readers,
+        (Goal("p99_ms", 1.1, floor=10.0),),
+        models_max=1,
+        # It keeps a thread for each open answer, by default too few for 200 of them.
+        peer_extra=("--threads-http", "256"),
+        models=True,
+    ),
     Case(
         "swap",
         scenarios.swap,

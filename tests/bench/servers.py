@@ -32,6 +32,8 @@ class Setting:
     models_max: int = 4
     extra: tuple[str, ...] = ()
     """Further options for llamaherd."""
+    peer_extra: tuple[str, ...] = ()
+    """The same for llama-server."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ def command(name: str, setting: Setting, port: int, llama_server: str) -> list[s
         *("--models-max", str(setting.models_max), "--threads", str(setting.threads)),
         *(("--parallel", str(setting.slots)) if setting.slots else ()),
         *(("--ctx-size", str(setting.ctx_size)) if setting.ctx_size else ()),
-        *(setting.extra if name == "llamaherd" else ()),
+        *(setting.extra if name == "llamaherd" else setting.peer_extra),
     ]
 
 
