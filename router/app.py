@@ -36,7 +36,6 @@ from router.metrics.snapshot import DownloadSample
 from router.metrics.source import TableSource
 from router.notify import Notifier, listen_sockets, watchdog_interval
 from router.scheduling.scheduler import Scheduler
-from router.scheduling.states import State
 from router.security.access import AccessPolicy
 from router.security.keyfile import generated_key, keys_from_options
 from router.security.keys import InvalidKey, KeyRing, KeySpec
@@ -117,7 +116,7 @@ async def serve(configuration: Configuration, redactor: Redactor) -> int:
                     source = TableSource(
                         owner, observer, streams=inference.__len__, downloads=lambda: download_samples(downloads)
                     )
-                    metrics = Metrics(observations, source.take, State)
+                    metrics = Metrics(observations, source.take)
                     services = Services(
                         configuration,
                         owner,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from prometheus_client import ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
@@ -24,10 +24,10 @@ TURN = 0.002
 class Metrics:
     """All metrics of the gateway. `take` reads the tables and changes nothing; a scrape does no more than call it."""
 
-    def __init__(self, observations: Observations, take: Callable[[], Snapshot], states: Iterable[str]) -> None:
+    def __init__(self, observations: Observations, take: Callable[[], Snapshot]) -> None:
         self.observations = observations
         self._take = take
-        self._models = ModelLines(model_levels(states))
+        self._models = ModelLines(model_levels())
         self._process = ProcessCollector(registry=None)
 
     async def scrape(self) -> bytes:

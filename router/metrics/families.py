@@ -30,9 +30,9 @@ def gateway_levels() -> tuple[Level[Snapshot], ...]:
     return tuple(_gauge(*row) for row in _GATEWAY)
 
 
-def model_levels(states: Iterable[str]) -> tuple[Level[ModelSample], ...]:
-    """What each model has; the label `model` is added to their rows. `states` are the words that a state can be."""
-    return (_model_state(tuple(states)), *_model_gauges(), *_llamacpp())
+def model_levels() -> tuple[Level[ModelSample], ...]:
+    """What each model has; the label `model` is added to their rows."""
+    return (*_model_gauges(), *_llamacpp())
 
 
 def _gauge(name: str, documentation: str, rows: Callable[[T], Rows]) -> Level[T]:
@@ -66,16 +66,8 @@ _GATEWAY: tuple[tuple[str, str, Callable[[Snapshot], Rows]], ...] = (
 )
 
 
-def _model_state(states: tuple[str, ...]) -> Level[ModelSample]:
-    labels = [(("state", state),) for state in states]
-    return _gauge(
-        "model_state",
-        "1 for the state that the model is in",
-        lambda model: [(label, model.state == state) for label, state in zip(labels, states, strict=True)],
-    )
-
-
 def _model_gauges() -> Iterator[Level[ModelSample]]:
+    yield _gauge("model_state", "1 for the state that the model is in", lambda m: (((("state", m.state),), 1),))
     for name, documentation, value in _MODEL_GAUGES:
         yield _gauge(name, documentation, _single(value))
     yield _gauge(

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter, Histogram, Summary
 
 from router.metrics.series import Family
 
-_WAITS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-_GAPS = (0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 10.0)
-_LOADS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0)
+_WAITS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0)
+_GAPS = (0.005, 0.01, 0.02, 0.035, 0.05, 0.1, 0.25, 1.0)
+"""Each bucket is a line for each model in every scrape."""
 
 Observe = Callable[[float], None]
 
 
 def _histogram(name: str, documentation: str, buckets: tuple[float, ...]) -> Family[Histogram]:
     return Family(lambda: Histogram(f"llamaherd_{name}", documentation, ["model"], registry=None, buckets=buckets))
+
+
+def _summary(name: str, documentation: str) -> Family[Summary]:
+    """The sum and the count alone: what is far too rare, or differs too much by request, for its quantiles to tell."""
+    return Family(lambda: Summary(f"llamaherd_{name}", documentation, ["model"], registry=None))
 
 
 def _counter(name: str, documentation: str, *labels: str) -> Family[Counter]:
@@ -33,7 +38,7 @@ class _ModelMetrics:
         self.whole = _recorder(owner.request, model)
 
 
-def _recorder(family: Family[Histogram], model: str) -> Observe:
+def _recorder(family: Family[Histogram] | Family[Summary], model: str) -> Observe:
     series = family.part(model)
     observe = series.metric.labels(model).observe
 
@@ -54,8 +59,8 @@ class Observations:
         self.queue_wait = _histogram("queue_wait_seconds", "From arrival until a worker got the request", _WAITS)
         self.first_token_after = _histogram("first_token_seconds", "From arrival to the first token", _WAITS)
         self.inter_token = _histogram("inter_token_seconds", "Gaps between tokens of one answer", _GAPS)
-        self.request = _histogram("request_seconds", "From arrival to the end of the answer", _WAITS)
-        self._load = _histogram("load_seconds", "From the decision to load until the model was ready", _LOADS)
+        self.request = _summary("request_seconds", "From arrival to the end of the answer")
+        self._load = _summary("load_seconds", "From the decision to load until the model was ready")
         self._requests = _counter("requests", "Requests by how they ended", "model", "end")
         self._loads = _counter("loads", "Loads by result", "model", "result")
         self._evictions = _counter("evictions", "Models that left memory without being asked to", "model", "reason")

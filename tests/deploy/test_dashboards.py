@@ -31,7 +31,7 @@ _FROM_PROMETHEUS = {"instance", "job"}
 
 def exported() -> dict[str, set[str]]:
     """Sample names that a gateway exports, and their labels."""
-    metrics = Metrics(Observations(), Source(), State)
+    metrics = Metrics(Observations(), Source())
     observe_everything(metrics)
     names: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(asyncio.run(metrics.scrape()).decode()):

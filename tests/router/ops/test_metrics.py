@@ -21,7 +21,6 @@ from router.metrics.snapshot import DeviceSample, DownloadSample, ModelSample, S
 from router.metrics.totals import RATE_WINDOW, ModelTotals, add
 from router.metrics.trace import TracedStream
 from router.scheduling.effects import Phase
-from router.scheduling.states import State
 
 GIB = 1 << 30
 
@@ -80,7 +79,7 @@ def scrape(metrics: Metrics) -> dict[tuple[str, ...], float]:
 
 def test_a_scrape_shows_every_model_under_its_label() -> None:
     source = Source()
-    values = scrape(Metrics(Observations(), source, State))
+    values = scrape(Metrics(Observations(), source))
     assert values["llamaherd_model_state", "model-0", "ready"] == 1
     assert sum(value for key, value in values.items() if key[:2] == ("llamaherd_model_state", "model-1")) == 1
     assert values["llamaherd_queue_requests", "model-1"] == 5
@@ -95,7 +94,7 @@ def test_a_scrape_shows_every_model_under_its_label() -> None:
 
 
 def test_the_names_of_llama_server_are_kept() -> None:
-    values = scrape(Metrics(Observations(), Source(), State))
+    values = scrape(Metrics(Observations(), Source()))
     assert values["llamacpp:prompt_tokens_total", "model-0"] == 10
     assert values["llamacpp:tokens_predicted_total", "model-0"] == 7
     assert values["llamacpp:n_busy_slots_per_decode", "model-0"] == 2.5
@@ -108,14 +107,14 @@ def test_the_names_of_llama_server_are_kept() -> None:
 def test_a_model_that_never_ran_has_a_state_and_no_counters() -> None:
     source = Source()
     source.snapshot = Snapshot("1", (ModelSample("idle", "unloaded"),))
-    values = scrape(Metrics(Observations(), source, State))
+    values = scrape(Metrics(Observations(), source))
     assert values["llamaherd_model_state", "idle", "unloaded"] == 1
     assert not [key for key in values if key[0].startswith("llamacpp:")]
 
 
 def test_a_scrape_takes_one_snapshot_and_repeats_itself() -> None:
     source = Source()
-    metrics = Metrics(Observations(), source, State)
+    metrics = Metrics(Observations(), source)
     assert source.taken == 0
     first = scrape(metrics)
     assert source.taken == 1
@@ -137,7 +136,7 @@ async def test_the_loop_goes_on_during_a_scrape(monkeypatch: pytest.MonkeyPatch)
             turns += 1
             await asyncio.sleep(0)  # noqa: TID251
 
-    metrics = Metrics(Observations(), source, State)
+    metrics = Metrics(Observations(), source)
     counting = asyncio.create_task(count())
     await metrics.scrape()
     done = True
@@ -156,7 +155,7 @@ def test_a_model_is_written_again_when_its_sample_has_changed(monkeypatch: pytes
 
     monkeypatch.setattr(lines, "write", noting)
     source = Source()
-    metrics = Metrics(Observations(), source, State)
+    metrics = Metrics(Observations(), source)
     first = scrape(metrics)
     assert written == ['model="model-0"', 'model="model-1"']
     same = busy_snapshot()
@@ -172,7 +171,7 @@ def test_a_model_is_written_again_when_its_sample_has_changed(monkeypatch: pytes
 
 
 def test_each_family_comes_once_with_all_its_lines() -> None:
-    metrics = Metrics(Observations(), Source(), State)
+    metrics = Metrics(Observations(), Source())
     observe_everything(metrics)
     families = list(text_string_to_metric_families(asyncio.run(metrics.scrape()).decode()))
     names = [family.name for family in families]
@@ -188,7 +187,7 @@ def test_what_did_not_change_is_not_rendered_again(monkeypatch: pytest.MonkeyPat
         rendered.append(family.name)
         return original(family)
 
-    metrics = Metrics(Observations(), Source(), State)
+    metrics = Metrics(Observations(), Source())
     observe_everything(metrics)
     metrics.observations.first_token("other", 1.0)
     first = scrape(metrics)
@@ -225,12 +224,12 @@ def test_numbers_are_written_as_prometheus_reads_them(value: float, text: str) -
 def test_text_of_names_is_escaped() -> None:
     source = Source()
     source.snapshot = Snapshot("1", (ModelSample('a"b\\c\nd', "ready"),))
-    assert scrape(Metrics(Observations(), source, State))["llamaherd_model_slots", 'a"b\\c\nd'] == 0
+    assert scrape(Metrics(Observations(), source))["llamaherd_model_slots", 'a"b\\c\nd'] == 0
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
 def test_promtool_finds_nothing_but_the_colon_of_llama_servers_names() -> None:
-    metrics = Metrics(Observations(), Source(), State)
+    metrics = Metrics(Observations(), Source())
     observe_everything(metrics)
     done = subprocess.run(
         ["promtool", "check", "metrics"], input=asyncio.run(metrics.scrape()), capture_output=True, timeout=60
@@ -256,7 +255,7 @@ def observe_everything(metrics: Metrics) -> None:
 
 
 def test_events_are_counted() -> None:
-    metrics = Metrics(Observations(), Source(), State)
+    metrics = Metrics(Observations(), Source())
     observe_everything(metrics)
     values = scrape(metrics)
     assert values["llamaherd_swaps_total",] == 1
@@ -335,7 +334,7 @@ COMPLETED = Completed(1, (ChoiceEnd(0, "limit"),), Usage(prompt_tokens=12, compl
 
 
 def test_a_request_leaves_its_times_in_the_histograms_and_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    metrics, clock = Metrics(Observations(), Source(), State), Clock()
+    metrics, clock = Metrics(Observations(), Source()), Clock()
     caplog.set_level("INFO")
     stream = traced(metrics, clock)
     stream.notify(Phase.QUEUED, position=2)
@@ -375,7 +374,7 @@ def test_a_request_leaves_its_times_in_the_histograms_and_one_line(caplog: pytes
 
 
 def test_the_prefill_of_a_resident_model_is_no_wait(caplog: pytest.LogCaptureFixture) -> None:
-    metrics, clock = Metrics(Observations(), Source(), State), Clock()
+    metrics, clock = Metrics(Observations(), Source()), Clock()
     caplog.set_level("INFO")
     stream = traced(metrics, clock)
     clock.now += 0.5
@@ -388,7 +387,7 @@ def test_the_prefill_of_a_resident_model_is_no_wait(caplog: pytest.LogCaptureFix
 
 
 def test_choices_that_grow_together_have_no_gaps_between_them() -> None:
-    metrics, clock = Metrics(Observations(), Source(), State), Clock()
+    metrics, clock = Metrics(Observations(), Source()), Clock()
     stream = traced(metrics, clock)
     for _ in range(3):
         for index in range(4):
@@ -401,7 +400,7 @@ def test_choices_that_grow_together_have_no_gaps_between_them() -> None:
 
 
 def test_a_second_worker_is_a_retry_and_the_first_token_is_the_one_that_was_seen() -> None:
-    metrics, clock = Metrics(Observations(), Source(), State), Clock()
+    metrics, clock = Metrics(Observations(), Source()), Clock()
     stream = traced(metrics, clock)
     stream.restart()
     assert ("llamaherd_requests_retried_total", "m") not in scrape(metrics)
@@ -417,7 +416,7 @@ def test_a_second_worker_is_a_retry_and_the_first_token_is_the_one_that_was_seen
 
 
 def test_a_request_that_fails_in_the_queue_counts_by_the_kind_of_its_error() -> None:
-    metrics, clock = Metrics(Observations(), Source(), State), Clock()
+    metrics, clock = Metrics(Observations(), Source()), Clock()
     stream = traced(metrics, clock)
     clock.now += 3
     stream.fail(WireError(ErrorKind.OVERLOADED, "full"))
@@ -428,7 +427,7 @@ def test_a_request_that_fails_in_the_queue_counts_by_the_kind_of_its_error() -> 
 
 
 def test_parking_is_no_end_and_a_client_that_left_is_one() -> None:
-    metrics, clock = Metrics(Observations(), Source(), State), Clock()
+    metrics, clock = Metrics(Observations(), Source()), Clock()
     stream = traced(metrics, clock)
     stream.delta(Delta(1, "a"))
     stream.notify(Phase.PARKED)

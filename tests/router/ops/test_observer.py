@@ -41,7 +41,7 @@ class Watched:
         self.observer(event, wanted)
 
     def counted(self) -> dict[tuple[str, ...], float]:
-        text = asyncio.run(Metrics(self.observations, lambda: Snapshot("1"), ()).scrape()).decode()
+        text = asyncio.run(Metrics(self.observations, lambda: Snapshot("1")).scrape()).decode()
         return {
             (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
             for family in text_string_to_metric_families(text)

@@ -47,7 +47,7 @@ class Watch:
         self.herds.append(herd)
         await herd.open()
         source = TableSource(herd.owner, observer, streams=lambda: 0)
-        return Watched(herd, Metrics(observations, source.take, State))
+        return Watched(herd, Metrics(observations, source.take))
 
 
 @pytest.fixture
