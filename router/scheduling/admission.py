@@ -45,6 +45,7 @@ def plan(ledger: Ledger) -> None:
             continue
         if model.key in ledger.queue and (blocked != model.blocked or moved):
             model.blocked = blocked
+            ledger.changed.add(model.key)
             announce(ledger, model)
     for worker in list(ledger.workers.values()):
         leaving = worker.model

@@ -34,6 +34,8 @@ class Ledger:
         """Models that are wanted and have no place in memory, in no order."""
         self.dirty: dict[str, Model] = {}
         """Models about which something changed since they were looked at."""
+        self.changed: set[str] = set()
+        """Models about which something changed that others see, since one of them looked."""
         self.quarantine: OrderedDict[tuple[str, str], None] = OrderedDict()
         self.alarms = Alarms()
         self.decisions: deque[tuple[float, Record]] = deque(maxlen=DECISIONS_KEPT)
@@ -87,7 +89,9 @@ class Ledger:
         self.effects.append(ModelChanged(model.key))
 
     def touch(self, model: Model) -> None:
+        """Something changed that others see, and that decisions may depend on."""
         self.dirty[model.key] = model
+        self.changed.add(model.key)
 
     def reserve(self, worker: Worker, needs: Needs) -> None:
         worker.needs = needs
@@ -137,6 +141,7 @@ class Ledger:
             self.busy_changed |= worker.heavy == 1
         model.last_used = self.now
         model.idle_since = None
+        self.changed.add(model.key)
         self.notify(request, Phase.RUNNING)
         self.effects.append(Dispatch(request.id, worker.child))
 

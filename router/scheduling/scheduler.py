@@ -50,6 +50,8 @@ class Scheduler:
 
     def __init__(self, policy: Policy, source: random.Random | None = None) -> None:
         self._ledger = Ledger(policy, source or random.Random())
+        self._views: dict[str, views.ModelView] = {}
+        """What others saw last of each model, unless it has changed since."""
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             events.RequestArrived: lambda event: requests.arrived(self._ledger, event),
             events.RequestAnswered: lambda event: requests.answered(self._ledger, event),
@@ -88,10 +90,20 @@ class Scheduler:
 
     def model(self, key: str) -> views.ModelView | None:
         model = self._ledger.models.get(key)
-        return None if model is None else views.model_view(model)
+        return None if model is None else self._view(key, model)
 
     def models(self) -> list[views.ModelView]:
-        return [views.model_view(model) for model in self._ledger.models.values()]
+        """The view of a model about which nothing has changed is the same object as before."""
+        return [self._view(key, model) for key, model in self._ledger.models.items()]
+
+    def _view(self, key: str, model: Model) -> views.ModelView:
+        for changed in self._ledger.changed:
+            self._views.pop(changed, None)
+        self._ledger.changed.clear()
+        view = self._views.get(key)
+        if view is None:
+            view = self._views[key] = views.model_view(model)
+        return view
 
     def child(self, key: str) -> Child | None:
         """The model's worker, without the cost of a view."""

@@ -40,6 +40,8 @@ def ping(ledger: Ledger, worker: Worker) -> None:
 def heard(ledger: Ledger, worker: Worker, status: UpdateStatus) -> None:
     """Take in a status: signs of life, and whether a ping was answered."""
     worker.status = status
+    if worker.model is not None:
+        ledger.changed.add(worker.model.key)
     worker.watch.observe(status, bool(worker.leases), ledger.now)
     if status.answers and worker.queried is not None:
         asked = worker.queried

@@ -10,7 +10,7 @@ from router.scheduling import effects
 from router.scheduling.effects import Effect
 from router.scheduling.events import Child, ExitReason
 from router.scheduling.states import WITHOUT_WORKER, State
-from router.scheduling.views import ModelView
+from router.scheduling.views import ModelView, model_view
 
 if TYPE_CHECKING:
     from tests.scenarios.simulation import Simulation
@@ -91,6 +91,11 @@ class Invariants:
     def after_event(self) -> None:
         sim = self._sim
         views = sim.scheduler.models()
+        ledger = sim.scheduler._ledger
+        for view, model in zip(views, ledger.models.values(), strict=True):
+            now = model_view(model)
+            stale = [name for name in view.__struct_fields__ if getattr(view, name) != getattr(now, name)]
+            assert not stale, f"what others see of {view.key} is out of date: {', '.join(stale)}"
         overlap = bool(sim.policy.budget)  # then memory is what limits those who stop
         resident = [view for view in views if view.resident and not (overlap and view.state is State.STOPPING)]
         limit = sim.policy.models_max
