@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 
 from router.metrics.families import Labels, Level, Rows
 from router.metrics.snapshot import ModelSample
@@ -38,28 +39,35 @@ def number(value: float) -> str:
 
 
 class ModelLines:
-    """The families that all models have. Hundreds of models are idle while a few run: those cost a comparison."""
+    """The families that all models have. A model whose sample is the same object as before is not written again."""
 
     def __init__(self, levels: Sequence[Level[ModelSample]]) -> None:
         self._levels = levels
         self._headers = [level.header.encode() for level in levels]
         self._written: dict[str, tuple[ModelSample, list[bytes]]] = {}
         """By model: its sample, and its lines in each family."""
+        self._samples: tuple[ModelSample, ...] | None = None
+        self._text = b""
+        """What these samples say."""
 
-    def text(self, samples: Iterable[ModelSample]) -> Iterator[bytes]:
-        """All families in pieces, each of them quickly made (empty ones, too)."""
+    def text(self, samples: tuple[ModelSample, ...]) -> Iterator[bytes]:
+        """All families, last; empty pieces come before them, one for each model that had to be looked at."""
+        if samples is self._samples:
+            yield self._text
+            return
         written = {}
         for sample in samples:
             before = self._written.get(sample.model)
-            if before is not None and before[0] == sample:
+            if before is not None and before[0] is sample:
                 written[sample.model] = before
             else:
                 written[sample.model] = sample, self._write(sample)
             yield b""
         self._written = written
         columns = zip(self._headers, *(pieces for _, pieces in written.values()), strict=True)
-        for column in columns:
-            yield b"".join(column)
+        self._text = b"".join(itertools.chain.from_iterable(columns))
+        self._samples = samples
+        yield self._text
 
     def _write(self, sample: ModelSample) -> list[bytes]:
         model = written_labels((("model", sample.model),))

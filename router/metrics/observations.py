@@ -43,7 +43,7 @@ def _recorder(family: Family[Histogram] | Family[Summary], model: str) -> Observ
     observe = series.metric.labels(model).observe
 
     def record(value: float) -> None:
-        series.touched = True
+        series.touch()
         observe(value)
 
     return record
@@ -105,7 +105,7 @@ class Observations:
         count = self._counts.get((model, end))
         if count is None:
             count = self._counts[model, end] = self._requests.part(model).metric.labels(model, end).inc
-        self._requests.part(model).touched = True
+        self._requests.part(model).touch()
         count()
 
     def request_retried(self, model: str) -> None:
@@ -123,7 +123,7 @@ class Observations:
         _count(self._evictions, model, reason)
         if reason == "swap":
             swaps = self._swaps.part()
-            swaps.touched = True
+            swaps.touch()
             swaps.metric.inc()
 
     def worker_ended(self, model: str, reason: str) -> None:
@@ -145,5 +145,5 @@ class Observations:
 
 def _count(family: Family[Counter], *labels: str) -> None:
     series = family.part(labels[0])
-    series.touched = True
+    series.touch()
     series.metric.labels(*labels).inc()

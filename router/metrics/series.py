@@ -18,14 +18,21 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Series(Generic[M]):
-    """One metric object and its lines. Whoever changes the metric sets `touched`."""
+    """One metric object and its lines. Whoever changes the metric calls `touch`."""
 
-    __slots__ = ("lines", "metric", "touched")
+    __slots__ = ("_stale", "lines", "metric", "touched")
 
-    def __init__(self, metric: M) -> None:
+    def __init__(self, metric: M, stale: list[Series[M]]) -> None:
         self.metric = metric
-        self.touched = True
+        self.touched = False
         self.lines = b""
+        self._stale = stale
+        self.touch()
+
+    def touch(self) -> None:
+        if not self.touched:
+            self.touched = True
+            self._stale.append(self)
 
     def render(self) -> None:
         self.touched = False
@@ -41,6 +48,8 @@ class Family(Generic[M]):
     def __init__(self, make: Callable[[], M]) -> None:
         self._make = make
         self._parts: dict[str, Series[M]] = {}
+        self._stale: list[Series[M]] = []
+        """Those that have changed since they were rendered."""
         (family,) = make().collect()
         self._header = _split(render(family))[0]
         self._text = self._header
@@ -49,13 +58,13 @@ class Family(Generic[M]):
     def part(self, name: str = "") -> Series[M]:
         series = self._parts.get(name)
         if series is None:
-            series = self._parts[name] = Series(self._make())
+            series = self._parts[name] = Series(self._make(), self._stale)
         return series
 
     def text(self) -> Iterator[bytes]:
         """The family, last; empty pieces come before it, one for each series that had to be rendered again."""
-        for series in [series for series in self._parts.values() if series.touched]:
-            series.render()
+        while self._stale:
+            self._stale.pop().render()
             # Not after the loop: whoever reads the pieces may stop in between.
             self._joined = False
             yield b""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from importlib.metadata import version
 
 from msgspec import structs
@@ -11,6 +13,7 @@ from msgspec import structs
 from router.metrics.observer import SchedulerObserver
 from router.metrics.snapshot import DeviceSample, DownloadSample, ModelSample, Snapshot
 from router.scheduling.budget import occupied
+from router.scheduling.model import Policy
 from router.scheduling.states import State
 from router.scheduling.views import ModelView
 from router.supervision.owner import Owner
@@ -20,8 +23,23 @@ _HOLDING = frozenset(State) - {State.UNLOADED, State.BACKOFF, State.FAILED, Stat
 """States in which a model's memory is reserved; that of a stuck worker is, too."""
 
 
+def _same(left: tuple[ModelSample, ...], right: tuple[ModelSample, ...]) -> bool:
+    return len(left) == len(right) and all(map(operator.is_, left, right))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sampled:
+    """A sample, what it was taken of, and until when it holds if nothing happens to the model."""
+
+    view: ModelView
+    until: float
+    sample: ModelSample
+
+
 class TableSource:
-    """`streams` counts the answers that are held, `downloads` lists those that run."""
+    """What changes no model costs no sample: hundreds are idle while a few run.
+
+    `streams` counts the answers that are held, `downloads` lists those that run."""
 
     def __init__(
         self,
@@ -35,21 +53,50 @@ class TableSource:
         self._streams = streams
         self._downloads = downloads
         self._version = version("llamaherd")
+        self._seen: dict[str, _Sampled] = {}
+        self._policy: Policy | None = None
+        self._models: tuple[ModelSample, ...] = ()
+        self._devices: tuple[DeviceSample, ...] = ()
 
     def take(self) -> Snapshot:
-        now = time.monotonic()
-        views = self._owner.models()
-        waits: dict[str, float] = {}
-        for line in self._owner.waiting():
-            waits[line.model] = max(waits.get(line.model, 0.0), line.waited)
+        self._look()
         return Snapshot(
             version=self._version,
-            models=tuple(self._model(view, waits.get(view.key, 0.0), now) for view in views if view.names),
-            devices=self._devices(views),
+            models=self._models,
+            devices=self._devices,
             downloads=tuple(self._downloads()),
             spare_workers=sum(record.model is None for record in self._owner.workers()),
             streams=self._streams(),
         )
+
+    def _look(self) -> None:
+        """Sample the models about which something has changed; keep the others, and all if there is none."""
+        now = time.monotonic()
+        views = [view for view in self._owner.models() if view.names]
+        waits = self._waits() if any(view.waiting for view in views) else {}
+        seen = {view.key: self._sampled(view, waits.get(view.key, 0.0), now) for view in views}
+        models = tuple([sampled.sample for sampled in seen.values()])
+        self._seen = seen
+        if not _same(models, self._models) or self._observer.policy is not self._policy:
+            self._models, self._policy = models, self._observer.policy
+            self._devices = self._reserved(views)
+
+    def _sampled(self, view: ModelView, oldest_wait: float, now: float) -> _Sampled:
+        before = self._seen.get(view.key)
+        if before is not None and before.view is view and now < before.until:
+            return before
+        sample = self._model(view, oldest_wait, now)
+        if before is not None and before.sample == sample:
+            sample = before.sample
+        until = now if view.waiting else self._observer.totals(view.key).steady_until()
+        return _Sampled(view, until, sample)
+
+    def _waits(self) -> dict[str, float]:
+        """How long the oldest request of each model has waited, in seconds."""
+        waits: dict[str, float] = {}
+        for line in self._owner.waiting():
+            waits[line.model] = max(waits.get(line.model, 0.0), line.waited)
+        return waits
 
     def speed(self, key: str) -> float:
         """Generated tokens per second of a model, as its metrics show it."""
@@ -92,7 +139,7 @@ class TableSource:
             memory=status.memory,
         )
 
-    def _devices(self, views: Iterable[ModelView]) -> tuple[DeviceSample, ...]:
+    def _reserved(self, views: Iterable[ModelView]) -> tuple[DeviceSample, ...]:
         entries = self._observer.entries
         resident = [entries[view.key].needs for view in views if view.state in _HOLDING and view.key in entries]
         reserved = occupied(resident)

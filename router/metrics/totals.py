@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Hashable
 
@@ -52,13 +53,20 @@ class ModelTotals:
         while len(self._points) > 1 and now - self._points[1][0] >= RATE_WINDOW:
             self._points.popleft()
         total = self.total
-        if not self._points or now - self._points[-1][0] >= RATE_WINDOW:
+        if self._points and now - self._points[-1][0] >= RATE_WINDOW:
+            self._points.clear()
+        if not self._points:
             return 0.0, 0.0
         first = self._points[0][1]
         return (
             _rate(total.prompt_tokens - first.prompt_tokens, total.prompt_seconds - first.prompt_seconds),
             _rate(total.predicted_tokens - first.predicted_tokens, total.predicted_seconds - first.predicted_seconds),
         )
+
+    def steady_until(self) -> float:
+        """Until when `rates`, asked for just now, stay what they are if nothing more is counted."""
+        points = self._points
+        return points[min(1, len(points) - 1)][0] + RATE_WINDOW if points else math.inf
 
 
 def _rate(tokens: int, seconds: float) -> float:

@@ -112,6 +112,7 @@ def _adopt(ledger: Ledger, entry: ModelEntry) -> None:
         ledger.emit(ModelChanged(entry.key))
     elif model.entry != entry or model.gone:
         model.entry = entry
+        ledger.touch(model)
         model.gone = False
         if model.drain is DrainCause.REMOVED:
             swap.resume(ledger, model, "configured again")

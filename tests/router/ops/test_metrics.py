@@ -158,7 +158,7 @@ def test_a_model_is_written_again_when_its_sample_has_changed(monkeypatch: pytes
     metrics = Metrics(Observations(), source)
     first = scrape(metrics)
     assert written == ['model="model-0"', 'model="model-1"']
-    same = busy_snapshot()
+    same = source.snapshot
     source.snapshot = structs.replace(same, models=(same.models[0], structs.replace(same.models[1], slots=7)))
     second = scrape(metrics)
     assert written[2:] == ['model="model-1"']
@@ -292,7 +292,9 @@ def test_speeds_are_over_the_last_minute_with_work_whoever_asks() -> None:
     assert totals.rates(0.0) == (0.0, 0.0)
     totals.update("w", Counters(prompt_tokens=1100, prompt_seconds=2.0, predicted_tokens=30, predicted_seconds=1.0), 2)
     assert totals.rates(2.0) == totals.rates(2.0) == (100.0, 30.0)
+    assert totals.steady_until() == 2.0 + RATE_WINDOW
     assert totals.rates(2.0 + RATE_WINDOW) == (0.0, 0.0)
+    assert totals.steady_until() == float("inf")
 
 
 class PlainEncoder:

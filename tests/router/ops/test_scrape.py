@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import msgspec
@@ -14,6 +14,7 @@ import pytest
 from router.metrics.exposition import Metrics
 from router.metrics.observations import Observations
 from router.metrics.observer import SchedulerObserver
+from router.metrics.snapshot import Snapshot
 from router.metrics.source import TableSource
 from router.scheduling.model import Policy
 from router.scheduling.states import State
@@ -28,9 +29,18 @@ Values = dict[tuple[str, ...], float]
 class Watched:
     herd: Herd
     metrics: Metrics
+    anew: Callable[[], Snapshot]
+    """Takes a snapshot as if it were the first."""
 
     async def scrape(self) -> Values:
-        return read(await self.metrics.scrape())
+        """A scrape, which must say what one says that knows nothing from before."""
+        values = read(await self.metrics.scrape())
+        snapshot = self.anew()
+        fresh = read(await Metrics(self.metrics.observations, lambda: snapshot).scrape())
+        moving = ("process_", "llamaherd_queue_oldest_seconds")
+        for key in values.keys() | fresh.keys():
+            assert values.get(key) == fresh.get(key) or key[0].startswith(moving), key
+        return values
 
 
 class Watch:
@@ -47,7 +57,11 @@ class Watch:
         self.herds.append(herd)
         await herd.open()
         source = TableSource(herd.owner, observer, streams=lambda: 0)
-        return Watched(herd, Metrics(observations, source.take))
+        return Watched(
+            herd,
+            Metrics(observations, source.take),
+            lambda: TableSource(herd.owner, observer, streams=lambda: 0).take(),
+        )
 
 
 @pytest.fixture
