@@ -6,13 +6,12 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 
-from prometheus_client import ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from router.metrics.families import gateway_levels, model_levels
+from router.metrics.families import gateway_levels, model_levels, process_levels
 from router.metrics.lines import ModelLines, write
 from router.metrics.observations import Observations
-from router.metrics.series import render
+from router.metrics.process import ProcessReader
 from router.metrics.snapshot import Snapshot
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -28,7 +27,7 @@ class Metrics:
         self.observations = observations
         self._take = take
         self._models = ModelLines(model_levels())
-        self._process = ProcessCollector(registry=None)
+        self._process = ProcessReader()
 
     async def scrape(self) -> bytes:
         """The text format 0.0.4; see `CONTENT_TYPE`. The tables are read once, at the beginning."""
@@ -47,5 +46,7 @@ class Metrics:
             yield level.header.encode()
             yield write(level.name, level.rows(snapshot))
         yield from self._models.text(snapshot.models)
-        for family in self._process.collect():
-            yield render(family)
+        process = self._process()
+        for own in process_levels():
+            yield own.header.encode()
+            yield write(own.name, own.rows(process))

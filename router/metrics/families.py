@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
+from router.metrics.process import ProcessSample
 from router.metrics.snapshot import DeviceSample, ModelSample, Snapshot
 
 Labels = tuple[tuple[str, str], ...]
@@ -28,6 +29,11 @@ class Level(NamedTuple, Generic[T]):
 def gateway_levels() -> tuple[Level[Snapshot], ...]:
     """What there is once."""
     return tuple(_gauge(*row) for row in _GATEWAY)
+
+
+def process_levels() -> tuple[Level[ProcessSample], ...]:
+    """The router's own process."""
+    return tuple(Level(f"process_{name}", kind, words, _single(value)) for name, kind, words, value in _PROCESS)
 
 
 def model_levels() -> tuple[Level[ModelSample], ...]:
@@ -66,10 +72,22 @@ _GATEWAY: tuple[tuple[str, str, Callable[[Snapshot], Rows]], ...] = (
 )
 
 
+_PROCESS: tuple[tuple[str, str, str, Callable[[ProcessSample], float]], ...] = (
+    ("cpu_seconds_total", "counter", "Processor time of the router", lambda p: p.cpu_seconds),
+    ("resident_memory_bytes", "gauge", "Memory of the router that is in use", lambda p: p.resident),
+    ("virtual_memory_bytes", "gauge", "Addresses of the router that are mapped", lambda p: p.virtual),
+    ("open_fds", "gauge", "Open files and connections of the router", lambda p: p.open_files),
+    ("max_fds", "gauge", "How many it may open", lambda p: p.most_files),
+    ("start_time_seconds", "gauge", "When the router started, as a Unix time", lambda p: p.started),
+)
+
+
 def _model_gauges() -> Iterator[Level[ModelSample]]:
     yield _gauge("model_state", "1 for the state that the model is in", lambda m: (((("state", m.state),), 1),))
     for name, documentation, value in _MODEL_GAUGES:
         yield _gauge(name, documentation, _single(value))
+    for name, documentation, value in _WORKER_GAUGES:
+        yield _gauge(name, documentation, _with_a_worker(value))
     yield _gauge(
         "model_memory_bytes",
         "Memory of the worker's process; resident includes mapped files, anonymous does not",
@@ -79,17 +97,25 @@ def _model_gauges() -> Iterator[Level[ModelSample]]:
 
 
 _MODEL_GAUGES: tuple[tuple[str, str, Callable[[ModelSample], float]], ...] = (
-    ("model_slots", "Slots of the model", lambda m: m.slots),
-    ("model_slots_busy", "Slots that run a sequence", lambda m: m.slots_busy),
-    ("model_threads", "Threads that the worker computes with", lambda m: m.threads),
     ("model_pinned", "Whether the model is never evicted", lambda m: m.pinned),
-    ("model_kv_cells", "Cells of the KV cache", lambda m: m.kv_total),
-    ("model_kv_cells_used", "Cells of the KV cache that hold a token", lambda m: m.kv_used),
-    ("load_progress_ratio", "How far the load has come, 0 to 1", lambda m: m.load_progress),
     ("requests_running", "Requests that a worker has", lambda m: m.running),
     ("queue_requests", "Requests that wait in the gateway", lambda m: m.waiting),
     ("queue_oldest_seconds", "How long the oldest of them has waited", lambda m: m.oldest_wait),
 )
+
+
+_WORKER_GAUGES: tuple[tuple[str, str, Callable[[ModelSample], float]], ...] = (
+    ("model_slots", "Slots of the model", lambda m: m.slots),
+    ("model_slots_busy", "Slots that run a sequence", lambda m: m.slots_busy),
+    ("model_threads", "Threads that the worker computes with", lambda m: m.threads),
+    ("model_kv_cells", "Cells of the KV cache", lambda m: m.kv_total),
+    ("model_kv_cells_used", "Cells of the KV cache that hold a token", lambda m: m.kv_used),
+    ("load_progress_ratio", "How far the load has come, 0 to 1", lambda m: m.load_progress),
+)
+
+
+def _with_a_worker(value: Callable[[ModelSample], float]) -> Callable[[ModelSample], Rows]:
+    return lambda model: (((), value(model)),) if model.has_worker else ()
 
 
 def _memory(model: ModelSample) -> Rows:
@@ -166,10 +192,12 @@ _LLAMACPP: tuple[tuple[str, str, str, Callable[[ModelSample], float]], ...] = (
 def _llamacpp() -> Iterator[Level[ModelSample]]:
     """The names that llama-server's dashboards know, with a `model` label. No scrape resets any of them.
 
-    A model that has not run yet has none, as with llama-server: hundreds of models in a folder cost little.
+    A model that has not run yet has none, and one without a worker no levels, as with llama-server: hundreds of models
+    in a folder cost little.
     """
     for name, kind, documentation, value in _LLAMACPP:
-        yield Level(f"llamacpp:{name}", kind, documentation, _once_it_ran(value))
+        rows = _once_it_ran(value) if kind == "counter" else _with_a_worker(value)
+        yield Level(f"llamacpp:{name}", kind, documentation, rows)
 
 
 def _once_it_ran(value: Callable[[ModelSample], float]) -> Callable[[ModelSample], Rows]:

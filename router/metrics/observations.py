@@ -8,8 +8,9 @@ from prometheus_client import Counter, Histogram, Summary
 
 from router.metrics.series import Family
 
-_WAITS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0)
-_GAPS = (0.005, 0.01, 0.02, 0.035, 0.05, 0.1, 0.25, 1.0)
+_QUEUE_WAITS = (0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 120.0)
+_FIRST_TOKENS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_GAPS = (0.01, 0.02, 0.035, 0.05, 0.1, 0.25, 1.0)
 """Each bucket is a line for each model in every scrape."""
 
 Observe = Callable[[float], None]
@@ -56,8 +57,8 @@ class Observations:
     """
 
     def __init__(self) -> None:
-        self.queue_wait = _histogram("queue_wait_seconds", "From arrival until a worker got the request", _WAITS)
-        self.first_token_after = _histogram("first_token_seconds", "From arrival to the first token", _WAITS)
+        self.queue_wait = _histogram("queue_wait_seconds", "From arrival until a worker got the request", _QUEUE_WAITS)
+        self.first_token_after = _histogram("first_token_seconds", "From arrival to the first token", _FIRST_TOKENS)
         self.inter_token = _histogram("inter_token_seconds", "Gaps between tokens of one answer", _GAPS)
         self.request = _summary("request_seconds", "From arrival to the end of the answer")
         self._load = _summary("load_seconds", "From the decision to load until the model was ready")

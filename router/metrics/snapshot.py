@@ -16,6 +16,7 @@ class ModelSample(Struct, frozen=True, omit_defaults=True):
 
     model: str
     state: str
+    has_worker: bool = False
     slots: int = 0
     slots_busy: int = 0
     running: int = 0

@@ -131,6 +131,7 @@ class TableSource:
             return sample
         return structs.replace(
             sample,
+            has_worker=True,
             slots=len(status.slots) or sample.slots,
             slots_busy=sum(slot.state != _IDLE for slot in status.slots),
             kv_used=status.kv_used,

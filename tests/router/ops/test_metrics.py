@@ -32,6 +32,7 @@ def busy_snapshot(models: int = 2) -> Snapshot:
             ModelSample(
                 model=f"model-{number}",
                 state="ready",
+                has_worker=True,
                 slots=4,
                 slots_busy=2,
                 running=3,
@@ -223,7 +224,7 @@ def test_numbers_are_written_as_prometheus_reads_them(value: float, text: str) -
 
 def test_text_of_names_is_escaped() -> None:
     source = Source()
-    source.snapshot = Snapshot("1", (ModelSample('a"b\\c\nd', "ready"),))
+    source.snapshot = Snapshot("1", (ModelSample('a"b\\c\nd', "ready", has_worker=True),))
     assert scrape(Metrics(Observations(), source))["llamaherd_model_slots", 'a"b\\c\nd'] == 0
 
 
