@@ -47,6 +47,7 @@ class Metrics:
             yield write(level.name, level.rows(snapshot))
         yield from self._models.text(snapshot.models)
         process = self._process()
-        for own in process_levels():
-            yield own.header.encode()
-            yield write(own.name, own.rows(process))
+        if process is not None:
+            for own in process_levels():
+                yield own.header.encode()
+                yield write(own.name, own.rows(process))

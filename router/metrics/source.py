@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
@@ -54,6 +55,8 @@ class TableSource:
         self._downloads = downloads
         self._version = version("llamaherd")
         self._seen: dict[str, _Sampled] = {}
+        self._views: Sequence[ModelView] = ()
+        self._until = 0.0
         self._policy: Policy | None = None
         self._models: tuple[ModelSample, ...] = ()
         self._devices: tuple[DeviceSample, ...] = ()
@@ -72,11 +75,16 @@ class TableSource:
     def _look(self) -> None:
         """Sample the models about which something has changed; keep the others, and all if there is none."""
         now = time.monotonic()
-        views = [view for view in self._owner.models() if view.names]
+        all_views = self._owner.models()
+        if all_views is self._views and now < self._until and self._observer.policy is self._policy:
+            return
+        self._views = all_views
+        views = [view for view in all_views if view.names]
         waits = self._waits() if any(view.waiting for view in views) else {}
         seen = {view.key: self._sampled(view, waits.get(view.key, 0.0), now) for view in views}
         models = tuple([sampled.sample for sampled in seen.values()])
         self._seen = seen
+        self._until = min((sampled.until for sampled in seen.values()), default=math.inf)
         if not _same(models, self._models) or self._observer.policy is not self._policy:
             self._models, self._policy = models, self._observer.policy
             self._devices = self._reserved(views)

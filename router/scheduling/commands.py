@@ -107,6 +107,7 @@ def _adopt(ledger: Ledger, entry: ModelEntry) -> None:
     if model is None:
         model = Model(entry=entry, key=entry.key, since=ledger.now)
         ledger.models[entry.key] = model
+        ledger.changed.add(entry.key)
         if entry.load_on_startup:
             model.urge = Urge.BACKGROUND
         ledger.emit(ModelChanged(entry.key))

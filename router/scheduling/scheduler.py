@@ -52,6 +52,7 @@ class Scheduler:
         self._ledger = Ledger(policy, source or random.Random())
         self._views: dict[str, views.ModelView] = {}
         """What others saw last of each model, unless it has changed since."""
+        self._listed: tuple[views.ModelView, ...] = ()
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             events.RequestArrived: lambda event: requests.arrived(self._ledger, event),
             events.RequestAnswered: lambda event: requests.answered(self._ledger, event),
@@ -92,11 +93,15 @@ class Scheduler:
         model = self._ledger.models.get(key)
         return None if model is None else self._view(key, model)
 
-    def models(self) -> list[views.ModelView]:
-        """The view of a model about which nothing has changed is the same object as before."""
-        return [self._view(key, model) for key, model in self._ledger.models.items()]
+    def models(self) -> tuple[views.ModelView, ...]:
+        """The view of a model about which nothing has changed is the same object as before, as is the whole then."""
+        if self._ledger.changed or len(self._listed) != len(self._ledger.models):
+            self._listed = tuple([self._view(key, model) for key, model in self._ledger.models.items()])
+        return self._listed
 
     def _view(self, key: str, model: Model) -> views.ModelView:
+        if self._ledger.changed:
+            self._listed = ()
         for changed in self._ledger.changed:
             self._views.pop(changed, None)
         self._ledger.changed.clear()
@@ -281,6 +286,7 @@ class Scheduler:
             dispatch.greet(ledger, model)
             if model.gone and model.state in WITHOUT_WORKER and not model.busy:
                 ledger.models.pop(model.key, None)
+                ledger.changed.add(model.key)
                 ledger.emit(ModelChanged(model.key))
 
     def _enlist(self, model: Model) -> None:

@@ -141,7 +141,7 @@ class Owner:
     def view(self, key: str) -> views.ModelView | None:
         return self._scheduler.model(key)
 
-    def models(self) -> list[views.ModelView]:
+    def models(self) -> Sequence[views.ModelView]:
         return self._scheduler.models()
 
     def loaded_models(self) -> list[str]:
