@@ -33,9 +33,11 @@ async def test_a_request_loads_its_model_and_is_answered(make_herd: MakeHerd) ->
     info = herd.owner.info("a")
     assert info is not None
     assert info.engine == "fake"
-    status = herd.owner.status("a")
-    assert status is not None
-    assert status.step >= 20
+    await eventually_async(
+        lambda: (status := herd.owner.status("a")) is not None and status.step >= 20,
+        5,
+        "the status behind the answer has come",
+    )
 
 
 async def test_many_at_once_share_one_worker(make_herd: MakeHerd) -> None:
