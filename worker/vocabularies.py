@@ -16,8 +16,8 @@ from worker.llama_vocabulary import Vocabulary
 
 LOOK_INTERVAL = 0.1
 """Seconds between two looks at whether a vocabulary is still wanted."""
-AHEAD_NICENESS = 10
-"""What is read ahead takes a tenth of a core from a model that computes on all of them."""
+AHEAD_NICENESS = 19
+"""It begins while nothing computes; a request that comes meanwhile shall hardly notice."""
 
 _Key = tuple[ForecastFile, tuple[int, ...]]
 """A file, and what its contents are told by: device, inode, size, time of change. A file replaced is another one."""

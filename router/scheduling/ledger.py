@@ -154,6 +154,7 @@ class Ledger:
         if request.needs_weights:
             worker.heavy -= 1
             self.busy_changed |= worker.heavy == 0
+            self.workers_changed |= worker.heavy == 0
         request.worker = None
         self.room_changed |= not worker.leases
         self.touch(request.model)

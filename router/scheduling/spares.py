@@ -12,7 +12,8 @@ from router.scheduling.workers import dismiss, spares, spawn
 def refill(ledger: Ledger) -> None:
     """Start a process for each model whose room is being vacated; keep the spares at their number besides.
 
-    After a swap the refill, and what the spares are told, wait for its first answer, and for any load.
+    After a swap the refill waits for its first answer, and for any load. What the spares are told waits until nothing
+    computes: to read a vocabulary meanwhile would cost a running answer a quarter of its speed.
     """
     present = spares(ledger)
     coming = sum(model.coming and model.entry.default_environment for model in ledger.queue.values())
@@ -24,7 +25,7 @@ def refill(ledger: Ledger) -> None:
     if ledger.now >= ledger.spare_retry_at:
         for _ in range(missing - len(present)):
             spawn(ledger, None)
-    if quiet:
+    if quiet and not any(worker.heavy for worker in ledger.workers.values()):
         forecast.tell(ledger)
 
 

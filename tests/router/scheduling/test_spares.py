@@ -131,3 +131,17 @@ def test_a_forecast_never_reaches_a_spare_that_has_been_told_to_load() -> None:
     assert rig.one(effects.SendLoad) == effects.SendLoad(spare, "a")
     rig.up("a")
     rig.none(effects.SendForecast)
+
+
+def test_a_forecast_waits_until_nothing_computes() -> None:
+    rig, _ = with_spare(entry("a"), entry("b"), models_max=1)
+    swapped(rig, "a")
+    request = rig.ask("b")
+    rig.exit(rig.child("a"), reason=events.ExitReason.EVICTED)
+    child = rig.up("b")
+    rig.post(events.RequestAnswered(request))
+    spare = rig.one(effects.Spawn).child
+    rig.connect(spare)
+    rig.none(effects.SendForecast)
+    rig.end(request, child)
+    assert rig.one(effects.SendForecast) == effects.SendForecast(spare, ("a",))
